@@ -1,0 +1,104 @@
+"""``beam-slurm submit``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+EXAMPLES = """\b
+Examples:
+  beam-slurm submit --profile b300-colocated --dry-run | less
+  beam-slurm submit --profile b300-colocated --dry-run | sbatch --test-only
+  beam-slurm submit --profile b300-colocated --set recipe.steps=50 --wait
+  beam-slurm submit --profile b300-colocated -- policy.optimizer.kwargs.lr=2e-6
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--profile", required=True, help="A profile's name, or the path of a YAML file.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one value.")
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path),
+    help="Site file.  [default: $BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml]",
+)
+@click.option("--nodes", type=int, help="Short for --set hardware.nodes=N.")
+@click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="--dry-run writes it here.")
+@click.option("--wait", is_flag=True, help="Stay until it is over; its exit code is the run's.")
+@click.option("--local", is_flag=True, help="Run on this machine, without Slurm.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's id, job and folder as JSON.")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    profile: str,
+    settings: tuple[str, ...],
+    site: Path | None,
+    nodes: int | None,
+    dry_run: bool,
+    output: Path | None,
+    wait: bool,
+    local: bool,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Submit a run, or print its sbatch script.
+
+    Words behind -- go to the end of the training entry's command line as they are.
+    """
+    from beam_slurm import job, profiles
+    from beam_slurm.errors import BeamSlurmError
+
+    if output and not dry_run:
+        raise click.UsageError("--output goes with --dry-run")
+    given = profiles.parse_settings(settings)
+    if nodes is not None:
+        given.append((("hardware", "nodes"), str(nodes)))
+    resolved = profiles.resolve(profile, site=site, settings=given)
+    request = job.make_request(resolved, overrides=overrides, local=local)
+    if dry_run:
+        _warn(request.missing)
+        if output:
+            try:
+                output.write_text(str(request))
+            except OSError as error:
+                raise BeamSlurmError(f"cannot write {output}", why=error.strerror) from error
+        else:
+            sys.stdout.write(str(request))
+            sys.stdout.flush()
+        return
+    _submit(request, wait, as_json)
+
+
+def _warn(missing: tuple[tuple[str, str], ...]) -> None:
+    if missing:
+        names = ", ".join(key for key, _ in missing)
+        click.secho("warning: ", fg="yellow", nl=False, err=True)
+        click.echo(f"placeholders stand for what the site file has not said yet: {names}", err=True)
+
+
+def _submit(request: object, wait: bool, as_json: bool) -> None:
+    import json
+
+    from beam_slurm import submit as room
+    from beam_slurm.job import JobRequest
+
+    assert isinstance(request, JobRequest)
+    run = room.submit(request)
+    manifest = run.manifest
+    if as_json:
+        facts = {"run": run.id, "job": manifest.get("job"), "folder": str(run.path)}
+        click.echo(json.dumps(facts))
+    else:
+        job_id = manifest.get("job")
+        click.echo(f"{run.id}  " + (f"job {job_id}" if job_id else f"process {manifest['pid']}"))
+        click.echo(f"folder  {run.path}")
+        if not wait:
+            click.echo(f"next    beam-slurm status {run.id}  |  beam-slurm logs {run.id} -f")
+    if wait:
+        from rich.console import Console
+
+        from beam_slurm.progress import watch
+
+        sys.exit(watch(run, Console(stderr=as_json)))

@@ -1,0 +1,40 @@
+"""The digit-sum GRPO of examples/grpo_digits: no container, no data, any machine."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from beam_slurm.frameworks.launch import Launch, Missing
+from beam_slurm.profiles import Resolved
+from beam_slurm.schema import Demo
+
+EXAMPLES = Path(str(files("beam_slurm"))) / "data" / "examples"
+
+
+def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
+    """``python train.py`` with every setting of the recipe as a flag."""
+    profile = resolved.profile
+    assert isinstance(profile.framework, Demo)
+    folder = (EXAMPLES / "grpo_digits").resolve()
+    recipe = profile.recipe
+    entry = [
+        "python",
+        str(folder / "train.py"),
+        f"--output-dir={run}/output",
+        f"--mode={recipe.schedule}",
+        f"--steps={recipe.steps}",
+        f"--prompts-per-step={recipe.prompts_per_step}",
+        f"--responses-per-prompt={recipe.responses_per_prompt}",
+        f"--learning-rate={recipe.learning_rate:g}",
+        f"--eval-every={recipe.evaluation.every}",
+        *([f"--save-every={recipe.checkpoint.every}"] if recipe.checkpoint.enabled else []),
+        *([f"--seed={recipe.seed}"] if recipe.seed is not None else []),
+    ]
+    return Launch(
+        title="demo GRPO",
+        entry=tuple(profile.framework.entry or entry),
+        workdir=run,
+        # All hosts of the embedded Slurm share few cores: one thread each.
+        environment={"OMP_NUM_THREADS": "1"},
+    )

@@ -1,0 +1,129 @@
+"""Verb ``head``: where this attempt's Ray will be. Run once, by the batch script, on the head.
+
+Prints ``IP GCS_PORT DASHBOARD_PORT CPUS`` for the script to read, after it has made the attempt's
+folder and, for token authentication, a fresh token in it.
+"""
+
+import argparse
+import fcntl
+import ipaddress
+import os
+import secrets
+import socket
+import struct
+import sys
+from typing import List, Optional, Tuple
+
+from beam_slurm.node import events, ports
+
+SIOCGIFADDR = 0x8915
+
+
+class NoAddress(Exception):
+    """This node has no address that the others could reach; the text says why."""
+
+
+def main(argv: List[str]) -> int:
+    """Prepare the attempt and print its address."""
+    parser = argparse.ArgumentParser(prog="node.pyz head")
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("--interface", default="")
+    parser.add_argument("--prefix", default="")
+    parser.add_argument("--token", action="store_true")
+    args = parser.parse_args(argv)
+    os.makedirs(args.attempt, mode=0o700, exist_ok=True)
+    os.makedirs(os.path.join(args.attempt, "ray"), mode=0o700, exist_ok=True)
+    if args.token:
+        events.write_file(os.path.join(args.attempt, "ray.token"), secrets.token_hex(32))
+    try:
+        ip = own(args.interface, args.prefix)
+        gcs, dashboard = ports.for_head(ip, int(os.environ["SLURM_JOB_ID"]))
+    except (NoAddress, ports.NoPorts) as problem:
+        print("beam-slurm: %s: %s" % (socket.gethostname(), problem), file=sys.stderr)
+        return 2
+    events.record(args.attempt, events.make("batch-started", head=ip, port=gcs))
+    print(ip, gcs, dashboard, min(cpus(os.environ["SLURM_JOB_CPUS_PER_NODE"])))
+    return 0
+
+
+def cpus(text: str) -> List[int]:
+    """Slurm's CPUs per node, expanded: ``72(x3),36`` is [72, 72, 72, 36]."""
+    counts = []  # type: List[int]
+    for part in text.split(","):
+        count, _, times = part.partition("(x")
+        counts += [int(count)] * int(times.rstrip(")") or 1)
+    return counts
+
+
+def own(interface: str = "", prefix: str = "", toward: str = "") -> str:
+    """This node's IPv4 address for Ray.
+
+    By the site's interface or network if it names one; else the source address of the route
+    ``toward`` another node; else what the node's own name resolves to.
+
+    Raises:
+        NoAddress: naming the interface or network that is not here.
+    """
+    if interface:
+        found = _of_interface(interface)
+        if not found:
+            raise NoAddress("network interface %r is not here or has no IPv4 address" % interface)
+        return found
+    if prefix:
+        network = ipaddress.ip_network(prefix, strict=False)
+        for _, candidate in _all():
+            if ipaddress.ip_address(candidate) in network:
+                return candidate
+        raise NoAddress("no address of this node lies in %s" % prefix)
+    candidates = [_route(toward)] if toward else _resolved()
+    for candidate in [*candidates, *(ip for name, ip in _all() if not _virtual(name))]:
+        if candidate and usable(candidate):
+            return candidate
+    raise NoAddress("no usable IPv4 address: set site.network.interface or site.network.prefix")
+
+
+def usable(ip: str) -> bool:
+    """Neither loopback nor link-local: other nodes can reach it."""
+    address = ipaddress.ip_address(ip)
+    return not (address.is_loopback or address.is_link_local or address.is_unspecified)
+
+
+def _virtual(name: str) -> bool:
+    return name.startswith(("docker", "br-", "veth", "virbr", "lo", "cni", "podman"))
+
+
+def _resolved() -> List[str]:
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    own_addresses = {ip for _, ip in _all()}
+    found = []
+    for host in (name, socket.gethostname()):
+        try:
+            infos = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            continue
+        # A name that resolves to another machine's address is an alias, not ours to bind.
+        found += [str(info[4][0]) for info in infos if info[4][0] in own_addresses]
+    return found
+
+
+def _route(toward: str) -> Optional[str]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((toward, 9))  # chooses the route, sends nothing
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def _all() -> List[Tuple[str, str]]:
+    pairs = ((name, _of_interface(name)) for _, name in socket.if_nameindex())
+    return [(name, ip) for name, ip in pairs if ip]
+
+
+def _of_interface(name: str) -> Optional[str]:
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return None

@@ -1,0 +1,143 @@
+"""Verb ``drive``: wait until Ray is exactly the nodes and GPUs asked for, then run the entry.
+
+Runs on the head, in the container, as an overlapping step. Its exit code is the entry's.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import FrameType
+from typing import Any, Dict, List, Optional
+
+from beam_slurm.node import events, processes
+from beam_slurm.node.ray import wait_for
+
+NOT_UP = 69  # EX_UNAVAILABLE: Ray never became what the job needs
+
+GRACE = 5.0  # seconds that what the entry leaves running gets to end by itself
+
+
+class NotUp(Exception):
+    """Ray is not what was asked for; the text names the nodes."""
+
+
+def main(argv: List[str]) -> int:
+    """Gate, then entry."""
+    parser = argparse.ArgumentParser(prog="node.pyz drive")
+    parser.add_argument("--nodes", required=True, help="all nodes of the job: a,b,c")
+    parser.add_argument("--gpus", type=int, required=True, help="GPUs of all nodes together")
+    parser.add_argument("--deadline", type=float, required=True, help="seconds until Ray is up")
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("entry", nargs=argparse.REMAINDER)
+    args = parser.parse_args(argv)
+    entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
+    processes.adopt_orphans()
+    try:
+        gate(args.nodes.split(","), args.gpus, args.deadline, args.attempt)
+    except NotUp as problem:
+        events.record(args.attempt, events.make("gate-failed", why=str(problem)))
+        events.say(str(problem))
+        return NOT_UP
+    return run(entry, args.attempt)
+
+
+def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
+    """Return when exactly ``nodes`` are alive in Ray and have ``gpus`` GPUs together.
+
+    Raises:
+        NotUp: after ``seconds``, naming who is missing; at once if there are more than asked.
+    """
+    deadline = time.monotonic() + seconds
+    began = time.time()
+    client = _client(seconds)
+    joined = {}  # type: Dict[str, float]
+    problem = "Ray's head does not answer"
+    while True:
+        try:
+            alive = _alive(client)
+        except Exception as error:  # the head may still be starting: the deadline decides
+            problem = "asking Ray for its nodes failed: %s: %s" % (type(error).__name__, error)
+        else:
+            for name in sorted(set(alive) - set(joined)):
+                events.record(attempt, events.make("node-up", node=name))
+            joined = alive
+            problem = _difference(nodes, gpus, joined)
+            if not problem:
+                events.record(
+                    attempt,
+                    events.make("ray-up", nodes=len(nodes), gpus=gpus, since=round(began, 3)),
+                )
+                events.say(
+                    "Ray is up: %d nodes, %d GPUs, %.1f s after this step began"
+                    % (len(nodes), gpus, time.time() - began)
+                )
+                return
+        if time.monotonic() > deadline:
+            raise NotUp("%s (waited %.0f s)" % (problem, seconds))
+        time.sleep(0.1)
+
+
+def run(entry: List[str], attempt: str) -> int:
+    """Run the entry as a child, pass signals on, and return its code as a shell would."""
+    try:
+        child = subprocess.Popen(entry, stdin=subprocess.DEVNULL)
+    except OSError as problem:
+        why = "cannot start %s: %s" % (entry[0], problem.strerror)
+        events.record(attempt, events.make("entry-failed", why=why))
+        return 127
+
+    def forward(number: int, frame: Optional[FrameType]) -> None:
+        child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, forward)
+    events.record(attempt, events.make("entry-started", pid=child.pid))
+    code = child.wait()
+    code = 128 - code if code < 0 else code
+    events.record(attempt, events.make("entry-ended", code=code))
+    processes.end_all(GRACE)
+    return code
+
+
+def _client(seconds: float) -> Any:
+    """Ray's client of its control store, the cheapest way to ask who is there."""
+    try:
+        from ray._raylet import GcsClient
+    except ImportError as problem:
+        raise NotUp("this Python (%s) has no Ray: %s" % (sys.executable, problem)) from problem
+    try:
+        wait_for(os.environ["RAY_ADDRESS"], seconds)
+    except TimeoutError as problem:
+        raise NotUp(str(problem)) from None
+    return GcsClient(address=os.environ["RAY_ADDRESS"])
+
+
+def _alive(client: Any) -> Dict[str, float]:
+    """Name and GPUs of each live node."""
+    return {
+        info.node_name: float(info.resources_total.get("GPU", 0))
+        for info in client.get_all_node_info().values()
+        if info.state == 0
+    }
+
+
+def _difference(nodes: List[str], gpus: int, joined: Dict[str, float]) -> str:
+    """What is between Ray and what was asked for, "" if nothing."""
+    extra = sorted(set(joined) - set(nodes))
+    if extra:
+        raise NotUp("Ray has nodes that are not this job's: " + ", ".join(extra))
+    missing = [name for name in nodes if name not in joined]
+    if missing:
+        return "%d of %d nodes joined Ray, missing: %s" % (
+            len(joined),
+            len(nodes),
+            ", ".join(missing),
+        )
+    total = sum(joined.values())
+    if total != gpus:
+        each = ", ".join("%s %g" % pair for pair in sorted(joined.items()))
+        raise NotUp("Ray has %g GPUs, the job %d: %s" % (total, gpus, each))
+    return ""

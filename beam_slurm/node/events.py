@@ -1,0 +1,63 @@
+"""What happened in an attempt, as JSON lines: the one record that status and --wait read.
+
+The node steps have no file of their own to write to: they print their events, srun carries the
+lines to the supervisor, and it writes them down. Only the head's gate appends by itself; it runs
+on the supervisor's host, so both see one file system cache.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, Optional
+
+MARK = '{"beam-slurm":'
+
+
+def make(event: str, **facts: Any) -> Dict[str, Any]:
+    """An event now: ``{"beam-slurm": name, "time": epoch seconds, ...}``."""
+    return {"beam-slurm": event, "time": round(time.time(), 3), **facts}
+
+
+def record(attempt: str, event: Dict[str, Any]) -> None:
+    """Append one event to ``attempt``/events.jsonl; a short line appends in one piece."""
+    line = (json.dumps(event) + "\n").encode()
+    handle = os.open(
+        os.path.join(attempt, "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+    )
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+def tell(event: Dict[str, Any]) -> None:
+    """Print one event for the supervisor at the other end of srun."""
+    os.write(1, (json.dumps(event) + "\n").encode())
+
+
+def say(text: str) -> None:
+    """One line for the people who read the job's log."""
+    print("beam-slurm: " + text, file=sys.stderr, flush=True)
+
+
+def parse(line: str) -> Optional[Dict[str, Any]]:
+    """The event in a line of a step's output; None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a whole small file or none: readers never see half of it."""
+    part = "%s.%d.part" % (path, os.getpid())
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)

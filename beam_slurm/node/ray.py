@@ -1,0 +1,238 @@
+"""Verb ``ray``: this node's part of the Ray cluster, one task on every node of one step.
+
+A child imports Ray's command line while the head is still starting, waits for the head's port and
+then becomes ``ray start --block``. This process stays small: it keeps the node's private temp
+folder, says on its standard output what went wrong, and leaves no process behind.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import time
+from types import FrameType
+from typing import Any, Dict, List, Optional
+
+from beam_slurm.node import address, events, ports, processes
+
+STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to every task
+
+SIGNALS = (STOP, signal.SIGTERM, signal.SIGINT)
+
+STARTED = "Ray runtime started."
+TAIL = 12  # lines of a log that are worth a place in an error
+
+
+class Stop(Exception):
+    """A signal asked this node to end."""
+
+
+def main(argv: List[str]) -> int:
+    """Start Ray here and stay until it is stopped (0) or dies (1)."""
+    parser = argparse.ArgumentParser(prog="node.pyz ray")
+    parser.add_argument("--nodes", required=True, help="all nodes of the job, head first: a,b,c")
+    parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("--temp", required=True, help="node-local folder, made and removed here")
+    parser.add_argument("--interface", default="")
+    parser.add_argument("--prefix", default="")
+    parser.add_argument("--resources", default="{}", help="Ray custom resources of each node, JSON")
+    parser.add_argument("--object-store", type=int, help="bytes of shared memory for objects")
+    parser.add_argument("--deadline", type=float, required=True, help="seconds to wait for head")
+    parser.add_argument("--dashboard", default="", help="address:port of the dashboard, head only")
+    args = parser.parse_args(argv)
+
+    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    log = os.path.join(args.attempt, "ray", name + ".log")
+    for number in SIGNALS:
+        signal.signal(number, _stop)
+    processes.adopt_orphans()
+    child = 0
+    try:
+        _private_folder(args.temp)
+        child = _fork(_command(args, name), args, log)
+        _, status = os.waitpid(child, 0)
+        _report(name, log, processes.code(status))
+        return _await_stop()
+    except Stop:
+        return _stopped(name, log, child)
+    except (address.NoAddress, ports.NoPorts, OSError) as problem:
+        events.tell(events.make("node-failed", node=name, why=str(problem)))
+        return _await_stop()
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        processes.end_all(0)  # Ray has nothing to save; its own grace is for shared clusters
+        shutil.rmtree(args.temp, ignore_errors=True)
+
+
+def _stop(number: int, frame: Optional[FrameType]) -> None:
+    for other in SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # scancel and the supervisor may both ask
+    raise Stop
+
+
+def _private_folder(path: str) -> None:
+    """Make ``path`` for this user alone; a left-over of the same job is emptied first."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        about = os.lstat(path)
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+            raise OSError("%s is there and is not ours: set site.paths.tmp" % path) from None
+        shutil.rmtree(path)
+        os.mkdir(path, 0o700)
+
+
+def _command(args: argparse.Namespace, name: str) -> List[str]:
+    """The words of ``ray start`` for this node."""
+    head = name == args.nodes.split(",")[0]
+    head_ip, gcs = os.environ["RAY_ADDRESS"].rsplit(":", 1)
+    ip = head_ip if head else address.own(args.interface, args.prefix, toward=head_ip)
+    index = args.nodes.split(",").index(name)
+    options = {
+        "node-ip-address": ip,
+        "node-name": name,  # the gate counts nodes by this
+        "num-cpus": address.cpus(os.environ["SLURM_JOB_CPUS_PER_NODE"])[index],
+        "num-gpus": args.gpus,
+        "resources": args.resources,
+    }  # type: Dict[str, Any]
+    options.update(ports.for_node(ip, int(os.environ["SLURM_JOB_ID"]), int(gcs), head))
+    if args.object_store:
+        options["object-store-memory"] = args.object_store
+    if not head:
+        options["address"] = os.environ["RAY_ADDRESS"]
+        return _words(options)
+    options.update({"port": gcs, "temp-dir": args.temp})
+    if importlib.util.find_spec("grpc"):
+        # Ray starts its client server wherever it can, on 10001 unless told otherwise.
+        options["ray-client-server-port"] = int(gcs) + ports.CLIENT
+    if args.dashboard:
+        # Not include-dashboard=true: then Ray would wait for it before it starts its raylet.
+        options["dashboard-host"], options["dashboard-port"] = args.dashboard.rsplit(":", 1)
+    else:
+        options["include-dashboard"] = "false"
+    return ["--head", *_words(options)]
+
+
+def _words(options: Dict[str, Any]) -> List[str]:
+    return ["--%s=%s" % pair for pair in options.items()]
+
+
+def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
+    """Start the child that becomes ``ray start``; its output goes to ``log``."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        # Nobody waits for the dashboard: it comes up while the nodes join. Ray's own log calls
+        # that a failure to start it.
+        os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "0")
+        os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
+        from ray.scripts.scripts import main as ray
+
+        if "--head" not in command:
+            wait_for(os.environ["RAY_ADDRESS"], args.deadline)
+        sys.argv = ["ray", "start", "--block", "--disable-usage-stats", *command]
+        print("$", " ".join(sys.argv), flush=True)
+        ray()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as problem:
+        print("%s: %s" % (type(problem).__name__, problem), flush=True)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def wait_for(where: str, seconds: float) -> None:
+    """Return when the TCP port ``where`` (ip:port) answers; TimeoutError after ``seconds``."""
+    host, port = where.rsplit(":", 1)
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 2).close()
+            return
+        except OSError as problem:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    "the head's Ray at %s did not answer within %.0f s: %s"
+                    % (where, seconds, problem)
+                ) from None
+        time.sleep(0.05)
+
+
+def _await_stop() -> int:
+    """Hold the failed node's task until all are told to stop: srun kills the others otherwise,
+    and a killed task cannot remove its temp folder."""
+    with contextlib.suppress(Stop):
+        time.sleep(5)
+    return 1
+
+
+def _stopped(name: str, log: str, child: int) -> int:
+    """The run is over. If Ray died here just before, that is the news, and its cause."""
+    if not child or STARTED not in _text(log) or _has_raylet():
+        return 0
+    # ``ray start --block`` looks once a second; let it say how the raylet ended.
+    deadline = time.monotonic() + 2
+    code = 1
+    try:
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                code = processes.code(status)
+                break
+            time.sleep(0.05)
+    except ChildProcessError:
+        pass
+    _report(name, log, code)
+    return 1
+
+
+def _has_raylet() -> bool:
+    return any(processes.name(pid) == "raylet" for pid in processes.descendants())
+
+
+def _report(name: str, log: str, code: int) -> None:
+    """Say that Ray ended here although nobody asked it to."""
+    lines = [line for line in _text(log).splitlines() if line.strip()]
+    started = any(STARTED in line for line in lines)
+    if started:
+        why = _cause(lines)
+    else:
+        last = ": " + lines[-1].strip() if len(lines) > 1 else ""
+        why = "ray start failed with exit code %d%s" % (code, last)
+    events.tell(
+        events.make("node-failed", node=name, why=why, code=code, log=log, lines=lines[-TAIL:])
+    )
+
+
+def _cause(lines: List[str]) -> str:
+    """Which of Ray's processes died and how, as ``ray start --block`` puts it."""
+    for at, line in enumerate(lines):
+        if "exited unexpectedly" in line:
+            dead = [text.strip() for text in lines[at + 1 : at + 4] if "exit code" in text]
+            if dead:
+                return "Ray lost a process: " + "; ".join(dead)
+    return "Ray ended by itself"
+
+
+def _text(log: str) -> str:
+    try:
+        with open(log, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,278 @@
+"""From names and files to one typed Profile: loading, composition, and errors that name the line.
+
+Later wins: the profile that is extended, the profile, its hardware file beneath both, the site
+file, then ``--set``. Every value keeps the place that it came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from beam_slurm import schema
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.yamlfile import Document, Key, dotted, load, scalar
+
+HOME = Path(str(files("beam_slurm"))) / "data" / "profiles"
+
+SITE_VARIABLE = "BEAM_SLURM_SITE"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A profile with its origins.
+
+    ``published`` is the recipe as the recipe's own file has it, before anybody changed it:
+    frameworks hand on what differs. ``document`` knows the place of each value.
+    """
+
+    profile: schema.Profile
+    published: schema.Recipe
+    document: Document
+
+    def origin(self, key: Key) -> str | None:
+        """ "file:line" or "--set" of one value; None for a default of the schema."""
+        return self.document.places.get(key)
+
+    def values(self) -> Iterator[tuple[str, Any, str | None]]:
+        """Every value as (dotted key, value, origin), in the order of the schema."""
+        yield from self._values((), self.profile.model_dump(exclude={"assumed", "name"}))
+
+    def _values(self, at: Key, tree: dict[str, Any]) -> Iterator[tuple[str, Any, str | None]]:
+        for word, value in tree.items():
+            key = (*at, word)
+            if isinstance(value, dict) and value:
+                yield from self._values(key, value)
+            elif value not in (None, {}, []):
+                yield dotted(key), value, self.origin(key)
+
+
+def names() -> list[str]:
+    """The profiles that come with beam-slurm."""
+    return sorted(path.stem for path in HOME.glob("*.yaml"))
+
+
+def resolve(
+    profile: str,
+    *,
+    site: Path | None = None,
+    settings: Sequence[tuple[Key, str]] = (),
+    use_site: bool = True,
+) -> Resolved:
+    """Load ``profile`` (a name or a file), lay the site file and the settings on it, check all.
+
+    Args:
+        profile: a name of ``names()`` or the path of a YAML file.
+        site: the site file; left out, ``site_file()`` looks for one.
+        settings: keys and the text of their values, as ``parse_settings`` returns them.
+        use_site: false leaves every site file alone.
+
+    Raises:
+        BeamSlurmError: with file, line, key, what is allowed and the nearest valid key.
+    """
+    root, document = _compose(profile, ())
+    document.data["name"] = Path(profile).stem
+    published = _check(root).recipe
+    found = site or site_file()
+    if use_site and found:
+        local = load(found)
+        document.merge(
+            Document(
+                {"site": local.data},
+                {(): str(found), **{("site", *key): place for key, place in local.places.items()}},
+            )
+        )
+    for key, text in settings:
+        document.set(key, scalar(text, f"--set {dotted(key)}"), f"--set {dotted(key)}")
+    _words_stay_words(document, settings)
+    return Resolved(_check(document), published, document)
+
+
+def site_file() -> Path | None:
+    """$BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml: the first that is there."""
+    named = os.environ.get(SITE_VARIABLE)
+    if named:
+        return Path(named)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    for path in (Path("site.yaml"), home / "beam-slurm" / "site.yaml"):
+        if path.is_file():
+            return path
+    return None
+
+
+def runs_folder() -> str | None:
+    """The site file's ``paths.runs``, for commands that look for runs and need no profile."""
+    found = site_file()
+    paths = load(found).data.get("paths") if found else None
+    return paths.get("runs") if isinstance(paths, dict) else None
+
+
+def parse_settings(texts: Iterable[str]) -> list[tuple[Key, str]]:
+    """``key=value`` words of the command line, the key taken apart."""
+    settings: list[tuple[Key, str]] = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BeamSlurmError(
+                f"--set {text!r} is not key=value", remedy="for example --set recipe.steps=50"
+            )
+        settings.append((_key(key.strip()), value))
+    return settings
+
+
+def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
+    """(the profile at the root of ``extends``, the whole composition): both complete."""
+    path, shown = _find(profile)
+    if str(path) in chain:
+        raise BeamSlurmError(f"{shown} extends itself", why=" -> ".join([*chain, str(path)]))
+    document = load(path, shown)
+    hardware = document.data.get("hardware")
+    if isinstance(hardware, str):
+        document = _with_hardware(document, hardware)
+    base = document.data.pop("extends", None)
+    if base is None:
+        own = load(path, shown)
+        if isinstance(hardware, str):
+            own = _with_hardware(own, hardware)
+        own.data["name"] = path.stem
+        return own, document
+    if not isinstance(base, str):
+        raise BeamSlurmError(
+            "extends takes the name of one profile", where=document.place(("extends",))
+        )
+    root, below = _compose(base, (*chain, str(path)))
+    below.merge(document)
+    return root, below
+
+
+def _with_hardware(document: Document, name: str) -> Document:
+    """``document`` with its ``hardware: NAME`` replaced by that file's content."""
+    path = HOME / "hardware" / f"{name}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in path.parent.glob("*.yaml"))
+        raise BeamSlurmError(
+            f"hardware: {name!r} is unknown",
+            where=document.place(("hardware",)),
+            remedy=f"{_nearest(name, known)}one of {', '.join(known)}, or the keys themselves",
+        )
+    part = load(path, f"profiles/hardware/{path.name}")
+    document.data["hardware"] = part.data
+    document.places.update({("hardware", *key): place for key, place in part.places.items()})
+    return document
+
+
+def _find(profile: str) -> tuple[Path, str]:
+    if profile.endswith((".yaml", ".yml")) or "/" in profile:
+        path = Path(profile)
+        if not path.is_file():
+            raise BeamSlurmError(f"there is no profile file {profile}")
+        return path, profile
+    path = HOME / f"{profile}.yaml"
+    if not schema.NAME.fullmatch(profile) or not path.is_file():
+        raise BeamSlurmError(
+            f"profile {profile!r} is unknown",
+            remedy=f"{_nearest(profile, names())}one of {', '.join(names())}, or a .yaml file",
+        )
+    return path, f"profiles/{path.name}"
+
+
+def _key(text: str) -> Key:
+    words = text.split(".")
+    if not all(re.fullmatch(r"[A-Za-z0-9_-]+", word) for word in words):
+        raise BeamSlurmError(
+            f"--set {text!r} is no key", remedy="keys look like recipe.evaluation.every"
+        )
+    return tuple(words)
+
+
+def _words_stay_words(document: Document, settings: Sequence[tuple[Key, str]]) -> None:
+    """Give the keys that want a word the text as typed: account 0123 is no number."""
+    try:
+        schema.Profile.model_validate(document.data)
+    except ValidationError as error:
+        typed = dict(settings)
+        for detail in error.errors():
+            key, _ = _locate(detail["loc"])
+            if detail["type"] == "string_type" and key in typed:
+                document.set(key, typed[key], f"--set {dotted(key)}")
+
+
+def _check(document: Document) -> schema.Profile:
+    try:
+        return schema.Profile.model_validate(document.data)
+    except ValidationError as error:
+        raise _explain(error, document) from error
+
+
+def _explain(error: ValidationError, document: Document) -> BeamSlurmError:
+    """The first problem in full, the others by one line each."""
+    problems = [_problem(detail, document) for detail in error.errors()]
+    where, what, remedy = problems[0]
+    more = "".join(f"\n  and: {place or ''}: {text}" for place, text, _ in problems[1:])
+    return BeamSlurmError(what + more, where=where, remedy=remedy)
+
+
+def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str, str | None]:
+    key, model = _locate(detail["loc"])
+    where = document.place(key)
+    name = dotted(key)
+    if detail["type"] == "extra_forbidden":
+        allowed = sorted(model.model_fields) if model else []
+        inside = dotted(key[:-1]) or "a profile"
+        return (
+            where,
+            f"the key {name} is unknown",
+            f"{_nearest(str(key[-1]), allowed)}{inside} takes {', '.join(allowed)}",
+        )
+    if detail["type"] == "missing":
+        return where, f"the key {name} is missing", f"add {name}"
+    if detail["type"] == "union_tag_not_found":
+        return where, f"{name}.name is missing", "one of nemo-rl, demo"
+    message = detail["msg"].removeprefix("Value error, ")
+    given = detail.get("input")
+    what = f"{name} is {given!r}: {message[0].lower()}{message[1:]}"
+    nearest = None
+    expected = detail.get("ctx", {}).get("expected")
+    if isinstance(expected, str) and isinstance(given, str):
+        nearest = _nearest(given, re.findall(r"'([^']+)'", expected)).rstrip("; ") or None
+    return where, what, nearest
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[Key, type[BaseModel] | None]:
+    """pydantic's location without its union tags, and the model that holds its last word."""
+    model: type[BaseModel] | None = schema.Profile
+    holder = model
+    key: list[str | int] = []
+    for word in loc:
+        if key == ["framework"] and word in _FRAMEWORKS:
+            model = _FRAMEWORKS[str(word)]
+            continue
+        key.append(word)
+        holder = model
+        field = model.model_fields.get(str(word)) if model else None
+        model = _model_of(field.annotation) if field else None
+    return tuple(key), holder
+
+
+_FRAMEWORKS: dict[str, type[BaseModel]] = {"nemo-rl": schema.NemoRL, "demo": schema.Demo}
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *getattr(annotation, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _nearest(word: str, allowed: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(allowed), 1, 0.5)
+    return f"did you mean {close[0]}? " if close else ""

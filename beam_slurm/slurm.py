@@ -1,0 +1,268 @@
+"""Slurm's commands: build the call, parse the answer. Nothing here knows what a run is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from beam_slurm.errors import BeamSlurmError
+
+TIMEOUT = 60  # seconds that a command may take before the controller counts as not answering
+
+KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
+LEAKS = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PMI", "PMIX_", "RAY_")
+
+# What the client says when nobody knows whether the controller took the request.
+_UNCERTAIN = re.compile(
+    r"Socket timed out|Unable to contact|Zero Bytes|Connection (?:refused|reset)|Timeout"
+)
+
+FINAL = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+"""States that a job does not leave (a requeue gives it a new one)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as Slurm knows it.
+
+    ``exit_code`` is Slurm's "code:signal"; ``start`` is its own text, for a pending job the
+    expected time; ``reason`` is why it waits or ended.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    exit_code: str = ""
+    start: str = ""
+    nodes: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.state in FINAL
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Limits of one partition; None is no limit. ``max_minutes`` is its MaxTime."""
+
+    name: str
+    nodes: int
+    max_nodes: int | None
+    max_minutes: int | None
+
+
+class Uncertain(Exception):
+    """The controller did not answer: the request may have been taken or not."""
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a submission: without what a surrounding job, tmux or Ray left in it."""
+    source = os.environ if base is None else base
+    return {
+        name: value
+        for name, value in source.items()
+        if name in KEPT or not name.startswith(LEAKS) or name.startswith("PMIX_MCA_")
+    }
+
+
+def run(*words: str) -> str:
+    """The standard output of one of Slurm's commands.
+
+    Raises:
+        BeamSlurmError: the command is absent or refuses; its own words are the cause.
+        Uncertain: the controller does not answer.
+    """
+    if not shutil.which(words[0]):
+        raise BeamSlurmError(
+            f"{words[0]} is not on PATH",
+            why="this machine has no Slurm, or its module is not loaded",
+            remedy="log in to the cluster; or look at the script with --dry-run; "
+            "or make a Slurm here with: beam-slurm cluster up",
+        )
+    try:
+        done = subprocess.run(
+            words, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Uncertain(f"{words[0]} did not answer within {TIMEOUT} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
+    if _UNCERTAIN.search(said):
+        raise Uncertain(said)
+    raise BeamSlurmError(f"{words[0]} refuses", why=said, remedy=_remedy(said))
+
+
+def ask(*words: str) -> str:
+    """``run`` for questions, where no answer is an ordinary error."""
+    try:
+        return run(*words)
+    except Uncertain as problem:
+        raise BeamSlurmError(
+            "Slurm's controller does not answer",
+            why=str(problem),
+            remedy="try scontrol ping; nothing was changed",
+        ) from None
+
+
+def submit(script: Path, token: str) -> str:
+    """Submit ``script`` and return the job's id. Never twice: ``token`` is the job's comment.
+
+    Raises:
+        BeamSlurmError: refused, or nobody can say whether the job exists.
+    """
+    try:
+        answer = run("sbatch", "--parsable", str(script))
+    except Uncertain as problem:
+        try:
+            found = find(token)
+        except BeamSlurmError:
+            found = None
+        if found:
+            return found
+        raise BeamSlurmError(
+            "Slurm's controller does not answer",
+            why=str(problem),
+            remedy=f"before another try, look for a job with the comment {token}: "
+            "squeue --me --format='%i %k'",
+        ) from None
+    last = answer.strip().rpartition("\n")[2]
+    match = re.fullmatch(r"(\d+)(?:;[\w.-]+)?", last)
+    if not match:
+        raise BeamSlurmError("sbatch did not answer with a job id", why=repr(answer))
+    return match[1]
+
+
+def find(token: str) -> str | None:
+    """The id of the user's job with the comment ``token``."""
+    for line in ask("squeue", "--noheader", "--me", "--format=%i %k").splitlines():
+        job, _, comment = line.strip().partition(" ")
+        if comment == token:
+            return job
+    return None
+
+
+def job(job_id: str) -> Job | None:
+    """What Slurm knows of a job: the controller's memory first, then accounting, else None."""
+    try:
+        text = ask("scontrol", "show", "job", "--oneliner", job_id)
+    except BeamSlurmError as error:
+        if "Invalid job id" not in (error.why or ""):
+            raise
+        return _accounted(job_id)
+    fields = dict(re.findall(r"(\w+)=(\S*)", text))
+    return Job(
+        id=job_id,
+        state=fields["JobState"],
+        reason="" if fields.get("Reason") == "None" else fields.get("Reason", ""),
+        exit_code=fields.get("ExitCode", ""),
+        start="" if fields.get("StartTime") == "Unknown" else fields.get("StartTime", ""),
+        nodes="" if fields.get("NodeList") == "(null)" else fields.get("NodeList", ""),
+    )
+
+
+def _accounted(job_id: str) -> Job | None:
+    try:
+        text = ask(
+            "sacct",
+            "--noheader",
+            "--allocations",
+            "--parsable2",
+            f"--jobs={job_id}",
+            "--format=State,ExitCode,Start,NodeList",
+        )
+    except BeamSlurmError:
+        return None  # many sites keep no accounting: then nobody knows
+    if not text.strip():
+        return None
+    state, code, start, nodes = text.strip().splitlines()[-1].split("|")
+    return Job(job_id, state.split()[0], "", code, start, nodes)
+
+
+def cancel(job_id: str) -> None:
+    """End a job; one that is over already is no error."""
+    try:
+        ask("scancel", job_id)
+    except BeamSlurmError as error:
+        if "Invalid job id" not in (error.why or "") and "already" not in (error.why or ""):
+            raise
+
+
+def partition(name: str | None) -> Partition:
+    """The partition ``name``, or the default one."""
+    found = {}
+    for line in ask("scontrol", "show", "partition", "--oneliner").splitlines():
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        found[fields["PartitionName"]] = fields
+    chosen = found.get(name) if name else None
+    if not name:
+        chosen = next((fields for fields in found.values() if fields.get("Default") == "YES"), None)
+    if chosen is None:
+        what = f"partition {name!r} is unknown" if name else "this cluster has no default partition"
+        raise BeamSlurmError(what, remedy=f"set site.partition to one of {', '.join(found)}")
+    longest = chosen.get("MaxTime", "UNLIMITED")
+    most = chosen.get("MaxNodes", "UNLIMITED")
+    return Partition(
+        chosen["PartitionName"],
+        int(chosen.get("TotalNodes", "0")),
+        int(most) if most.isdigit() else None,
+        None if longest in ("UNLIMITED", "INFINITE") else minutes(longest),
+    )
+
+
+def minutes(time: str) -> int:
+    """Slurm's spelling of a time, in whole minutes, rounded up."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:  # d-h[:mm[:ss]]
+        hours, mins, seconds = [*parts, 0, 0][:3]
+    elif len(parts) == 3:  # h:mm:ss
+        hours, mins, seconds = parts
+    else:  # mm[:ss]
+        hours, mins, seconds = 0, *[*parts, 0][:2]
+    return (int(days or 0) * 24 + hours) * 60 + mins + (seconds > 0)
+
+
+def _remedy(said: str) -> str | None:
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, said, re.I):
+            return remedy
+    return None
+
+
+_REMEDIES: Sequence[tuple[str, str]] = (
+    (r"account", "set site.account to an account of yours: sacctmgr show associations user=$USER"),
+    (r"invalid qos", "set site.qos to one that your account may use"),
+    (r"invalid partition", "set site.partition: sinfo lists the partitions"),
+    (
+        r"gres|generic resource",
+        "the GPU's type is spelled otherwise here: sinfo --format=%G shows it, "
+        "site.gpu_names maps it, site.gpu_request chooses the option",
+    ),
+    (
+        r"node configuration is not available",
+        "the partition has no such nodes: sinfo --Node --long; "
+        "compare hardware.gpu, gpus_per_node and cpus_per_node",
+    ),
+    (r"node count", "the partition has fewer nodes: sinfo; set hardware.nodes"),
+    (r"time limit", "the partition's limit is shorter: set job.time"),
+)
