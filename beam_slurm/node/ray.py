@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,6 +26,11 @@ STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to ev
 SIGNALS = (STOP, signal.SIGTERM, signal.SIGINT)
 
 STARTED = "Ray runtime started."
+PLAIN = ("--log-style=pretty", "--log-color=false")  # a log for files, and for _cause
+
+# How ``ray start --block`` names a dead process: "  raylet [exit code=-9]".
+DEAD = re.compile(r"^\s*(\w+) \[exit code=(-?\d+)\]")
+
 TAIL = 12  # lines of a log that are worth a place in an error
 
 
@@ -45,8 +51,12 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--object-store", type=int, help="bytes of shared memory for objects")
     parser.add_argument("--deadline", type=float, required=True, help="seconds to wait for head")
     parser.add_argument("--dashboard", default="", help="address:port of the dashboard, head only")
+    parser.add_argument("--clean", action="store_true", help="only remove what a killed task left")
     args = parser.parse_args(argv)
 
+    if args.clean:
+        shutil.rmtree(args.temp, ignore_errors=True)
+        return 0
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     log = os.path.join(args.attempt, "ray", name + ".log")
     for number in SIGNALS:
@@ -144,7 +154,7 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
 
         if "--head" not in command:
             wait_for(os.environ["RAY_ADDRESS"], args.deadline)
-        sys.argv = ["ray", "start", "--block", "--disable-usage-stats", *command]
+        sys.argv = ["ray", "start", *PLAIN, "--block", "--disable-usage-stats", *command]
         print("$", " ".join(sys.argv), flush=True)
         ray()
         code = 0
@@ -208,7 +218,9 @@ def _has_raylet() -> bool:
 
 def _report(name: str, log: str, code: int) -> None:
     """Say that Ray ended here although nobody asked it to."""
-    lines = [line for line in _text(log).splitlines() if line.strip()]
+    lines = [
+        line for line in _text(log).splitlines() if line.strip() and "[state-dump]" not in line
+    ]
     started = any(STARTED in line for line in lines)
     if started:
         why = _cause(lines)
@@ -222,12 +234,20 @@ def _report(name: str, log: str, code: int) -> None:
 
 def _cause(lines: List[str]) -> str:
     """Which of Ray's processes died and how, as ``ray start --block`` puts it."""
-    for at, line in enumerate(lines):
-        if "exited unexpectedly" in line:
-            dead = [text.strip() for text in lines[at + 1 : at + 4] if "exit code" in text]
-            if dead:
-                return "Ray lost a process: " + "; ".join(dead)
-    return "Ray ended by itself"
+    dead = [DEAD.search(line) for line in lines]
+    said = ["%s %s" % (m.group(1), how(int(m.group(2)))) for m in dead if m]
+    return "Ray's " + ", ".join(said) if said else "Ray ended by itself"
+
+
+def how(code: int) -> str:
+    """An exit code in words; negative or above 128 is a signal."""
+    number = -code if code < 0 else code - 128
+    if number <= 0:
+        return "exited with code %d" % code
+    try:
+        return "was ended by signal %d (%s)" % (number, signal.Signals(number).name)
+    except ValueError:
+        return "exited with code %d" % code
 
 
 def _text(log: str) -> str:

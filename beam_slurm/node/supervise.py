@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional
 
 from beam_slurm.node import events
 from beam_slurm.node.drive import NOT_UP
-from beam_slurm.node.ray import STOP
+from beam_slurm.node.ray import STOP, how
 
 TEARDOWN = 10.0  # seconds that the steps get to end by themselves once the run is over
 CANCELLED = 128 + signal.SIGTERM
@@ -65,6 +65,7 @@ class Supervisor:
 
     def start(self, ray: List[str], driver: List[str]) -> None:
         """Start both steps at once. Ray's output comes here, the driver's goes to the job's log."""
+        self.ray_words = ray
         self.ray = subprocess.Popen(
             ray, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -93,6 +94,20 @@ class Supervisor:
             for step in self._running():
                 step.send_signal(last_word)
         self._read()
+        if self.ray.returncode not in (0, 1) and not self.cancelled:
+            self._clean()
+
+    def _clean(self) -> None:
+        """A task that was killed could not tidy up, and srun killed the others with it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [*self.ray_words, "--clean"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=3 * TEARDOWN,
+                check=False,
+            )
 
     def outcome(self) -> Dict[str, Any]:
         """Who failed first, where, why, and the job's exit code."""
@@ -136,9 +151,9 @@ class Supervisor:
         elif "entry-failed" in said:
             found.update(cause=said["entry-failed"]["why"])
         elif "entry-ended" in said:
-            found.update(cause=_how(code))
+            found.update(cause="the entry " + how(code))
         else:
-            found.update(component="slurm", cause="the driver step did not run: " + _how(code))
+            found.update(component="slurm", cause="the driver step " + how(code))
         return found
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
@@ -208,18 +223,6 @@ def _said(attempt: str) -> Dict[str, Dict[str, Any]]:
 
 def _shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
-
-
-def _how(code: int) -> str:
-    if code > 128:
-        try:
-            return "the entry was ended by signal %d (%s)" % (
-                code - 128,
-                signal.Signals(code - 128).name,
-            )
-        except ValueError:
-            pass
-    return "the entry exited with code %d" % code
 
 
 def _remove(path: str) -> None:
