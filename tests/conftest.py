@@ -1,0 +1,40 @@
+"""Fixtures for all tests: above all a real Slurm of four hosts, made once a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from beam_slurm.cluster import Cluster, requirements
+from beam_slurm.errors import BeamSlurmError
+
+
+@pytest.fixture(scope="session")
+def slurm_machine() -> None:
+    """Skip where no cluster can be made; fail there if BEAM_SLURM_REQUIRE_SLURM=1."""
+    try:
+        requirements.check()
+    except BeamSlurmError as error:
+        if os.environ.get("BEAM_SLURM_REQUIRE_SLURM") == "1":
+            pytest.fail(f"BEAM_SLURM_REQUIRE_SLURM is set, but: {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def slurm(slurm_machine: None) -> Iterator[Cluster]:
+    """A cluster of 4 hosts with 8 H200 each. A test that changes it puts it back."""
+    cluster = Cluster(f"test-{os.getpid()}")
+    try:
+        cluster.up(hosts=4, gpus=8, gpu_type="h200")
+        yield cluster
+    finally:
+        cluster.down()
+
+
+@pytest.fixture(scope="session")
+def slurm_env(slurm: Cluster) -> dict[str, str]:
+    """A whole environment for commands that are to find the cluster; nothing global is set."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    return {**own, **slurm.environment()}
