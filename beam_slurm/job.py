@@ -20,7 +20,7 @@ from typing import Any
 
 import jinja2
 
-from beam_slurm import __version__, frameworks, runs
+from beam_slurm import __version__, frameworks, runs, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
@@ -79,6 +79,9 @@ def make_request(
     for word in overrides:
         if "\0" in word:
             raise BeamSlurmError("an override contains a zero byte", why="no program can take it")
+    secret.refuse("the overrides", overrides)
+    secret.refuse("framework.entry", getattr(profile.framework, "entry", None) or ())
+    secret.refuse("site.environment", (f"{k}={v}" for k, v in profile.site.environment.items()))
     if local and profile.hardware.nodes != 1:
         raise BeamSlurmError(
             f"{profile.name} wants {profile.hardware.nodes} nodes, without Slurm there is one",
@@ -113,6 +116,7 @@ def render(request: JobRequest) -> str:
             hardware=hardware,
             recipe=profile.recipe,
             launch=request.launch,
+            local=request.local,
             run=str(request.run),
             directives=_directives(request),
             unset_directives=[
@@ -208,9 +212,23 @@ def _jinja() -> jinja2.Environment:
 def _quote(value: Any) -> str:
     if isinstance(value, Raw):
         return value
-    quoted = shlex.quote(str(value))
+    text = str(value)
+    if not text.isprintable():
+        return _ansi_c(text)
+    quoted = shlex.quote(text)
     # A bare comma is right in bash, but in an array it looks like a slip: shellcheck says so.
     return f"'{quoted}'" if "," in quoted and not quoted.startswith("'") else quoted
+
+
+def _ansi_c(text: str) -> str:
+    """bash's $'...': keeps a value on one line, and sbatch refuses a script with a bare CR LF."""
+    escaped = "".join(
+        letter
+        if letter.isprintable()
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(letter))
+        for letter in text.replace("\\", "\\\\").replace("'", "\\'")
+    )
+    return f"$'{escaped}'"
 
 
 def _words(values: Sequence[str]) -> Raw:

@@ -109,11 +109,14 @@ def site_file() -> Path | None:
     return None
 
 
-def runs_folder() -> str | None:
-    """The site file's ``paths.runs``, for commands that look for runs and need no profile."""
+def runs_folder(given: Path | None) -> Path:
+    """Where a command looks for runs: what it was told, else the site file's ``paths.runs``."""
+    if given:
+        return given
     found = site_file()
     paths = load(found).data.get("paths") if found else None
-    return paths.get("runs") if isinstance(paths, dict) else None
+    configured = paths.get("runs") if isinstance(paths, dict) else None
+    return Path(configured) if configured else Path.cwd() / "runs"
 
 
 def parse_settings(texts: Iterable[str]) -> list[tuple[Key, str]]:
@@ -237,14 +240,25 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
         return where, f"the key {name} is missing", f"add {name}"
     if detail["type"] == "union_tag_not_found":
         return where, f"{name}.name is missing", "one of nemo-rl, demo"
-    message = detail["msg"].removeprefix("Value error, ")
     given = detail.get("input")
-    what = f"{name} is {given!r}: {message[0].lower()}{message[1:]}"
-    nearest = None
+    if detail["type"] == "union_tag_invalid":
+        key = (*key, "name")
+        frameworks = list(_FRAMEWORKS)
+        tag = detail["ctx"]["tag"]
+        return (
+            document.place(key),
+            f"{dotted(key)} is {tag!r}",
+            f"{_nearest(tag, frameworks)}one of {', '.join(frameworks)}",
+        )
+    message = detail["msg"].removeprefix("Value error, ")
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    what = f"{name}: {message}" if isinstance(given, dict) else f"{name} is {given!r}: {message}"
+    nearest = ""
     expected = detail.get("ctx", {}).get("expected")
     if isinstance(expected, str) and isinstance(given, str):
-        nearest = _nearest(given, re.findall(r"'([^']+)'", expected)).rstrip("; ") or None
-    return where, what, nearest
+        nearest = _nearest(given, re.findall(r"'([^']+)'", expected)).strip()
+    return where, what, nearest or None
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[Key, type[BaseModel] | None]:

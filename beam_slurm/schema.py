@@ -226,11 +226,6 @@ class Site(Model):
         for name in value:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"{name!r} is no name of an environment variable")
-            if re.search(r"(?:KEY|TOKEN|SECRET|PASSWORD)$", name):
-                raise ValueError(
-                    f"{name} looks like a secret, and this file is copied into the script: "
-                    "export it in your shell before you submit, the job inherits it"
-                )
         return value
 
     @field_validator("mounts")

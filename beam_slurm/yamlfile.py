@@ -166,7 +166,7 @@ def _plain(node: yaml.Node, key: Key, name: str, places: dict[Key, str]) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*key, i), name, places) for i, item in enumerate(node.value)]
     loader = _Loader("")
-    value = loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+    value = loader.construct_object(node, deep=True)
     if isinstance(value, int) and ":" in node.value:
         raise BeamSlurmError(
             f"{dotted(key) or node.value}: YAML reads {node.value} as the number {value}",

@@ -17,7 +17,7 @@ def cancel(run: str, folder: Path | None) -> None:
 
     from beam_slurm import profiles, runs, slurm
 
-    found = runs.find(run, folder or runs.root(profiles.runs_folder()))
+    found = runs.find(run, profiles.runs_folder(folder))
     if found.state().ended:
         click.echo(f"{found.id} is over already")
         return

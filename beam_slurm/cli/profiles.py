@@ -28,7 +28,7 @@ def list_profiles(as_json: bool) -> None:
                 "name": name,
                 "framework": found.framework.name,
                 "nodes": found.hardware.nodes,
-                "gpus": found.hardware.gpus,
+                "gpus_per_node": found.hardware.gpus_per_node,
                 "gpu": found.hardware.gpu,
                 "schedule": found.recipe.schedule,
                 "description": found.description,
@@ -44,8 +44,10 @@ def list_profiles(as_json: bool) -> None:
     for title in ("profile", "framework", "nodes × GPUs", "schedule", "what"):
         table.add_column(title, no_wrap=title != "what")
     for row in rows:
-        size = f"{row['nodes']} × {row['gpus'] // row['nodes']} {row['gpu']}"
-        table.add_row(row["name"], row["framework"], size, row["schedule"], row["description"])
+        size = f"{row['nodes']} × {row['gpus_per_node']} {row['gpu']}"
+        table.add_row(
+            *map(str, (row["name"], row["framework"], size, row["schedule"], row["description"]))
+        )
     Console().print(table)
 
 

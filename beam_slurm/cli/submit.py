@@ -47,6 +47,8 @@ def submit(
 
     Words behind -- go to the end of the training entry's command line as they are.
     """
+    import os
+
     from beam_slurm import job, profiles
     from beam_slurm.errors import BeamSlurmError
 
@@ -59,13 +61,14 @@ def submit(
     request = job.make_request(resolved, overrides=overrides, local=local)
     if dry_run:
         _warn(request.missing)
+        script = os.fsencode(str(request))  # overrides may be any bytes
         if output:
             try:
-                output.write_text(str(request))
+                output.write_bytes(script)
             except OSError as error:
                 raise BeamSlurmError(f"cannot write {output}", why=error.strerror) from error
         else:
-            sys.stdout.write(str(request))
+            sys.stdout.buffer.write(script)
             sys.stdout.flush()
         return
     _submit(request, wait, as_json)

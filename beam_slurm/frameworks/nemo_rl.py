@@ -46,7 +46,7 @@ def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
     image = missing.need(
         site.images.get(framework.image),
         f"site.images.{framework.image}",
-        "NeMo RL image with Beam support; nobody publishes one, its Beam guide says how to build it",
+        "NeMo RL image with Beam support: nobody publishes one, its guide tells how to build it",
     )
     return Launch(
         title="NeMo RL",

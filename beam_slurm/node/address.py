@@ -124,6 +124,7 @@ def _of_interface(name: str) -> Optional[str]:
     request = struct.pack("256s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24])
+            answer = bytes(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request))
+            return socket.inet_ntoa(answer[20:24])
         except OSError:
             return None

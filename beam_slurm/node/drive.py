@@ -105,7 +105,7 @@ def run(entry: List[str], attempt: str) -> int:
 def _client(seconds: float) -> Any:
     """Ray's client of its control store, the cheapest way to ask who is there."""
     try:
-        from ray._raylet import GcsClient
+        from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
     except ImportError as problem:
         raise NotUp("this Python (%s) has no Ray: %s" % (sys.executable, problem)) from problem
     try:

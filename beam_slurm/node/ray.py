@@ -156,7 +156,7 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
             wait_for(os.environ["RAY_ADDRESS"], args.deadline)
         sys.argv = ["ray", "start", *PLAIN, "--block", "--disable-usage-stats", *command]
         print("$", " ".join(sys.argv), flush=True)
-        ray()
+        ray()  # type: ignore[no-untyped-call,unused-ignore]
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

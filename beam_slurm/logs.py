@@ -1,0 +1,97 @@
+"""Files that grow: their last lines, and what is added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.runs import Run
+
+BLOCK = 64 * 1024
+
+Write = Callable[[bytes], object]
+
+
+def start_of_last(path: Path, lines: int) -> int:
+    """The offset at which the last ``lines`` lines of a file begin; reads only its end."""
+    with path.open("rb") as file:
+        end = position = file.seek(0, 2)
+        if lines <= 0:
+            return end
+        wanted = lines
+        while position > 0:
+            size = min(BLOCK, position)
+            position -= size
+            file.seek(position)
+            block = file.read(size)
+            at = len(block)
+            if position + size == end and block.endswith(b"\n"):
+                at -= 1  # the last line's own end does not begin another one
+            while (at := block.rfind(b"\n", 0, at)) >= 0:
+                wanted -= 1
+                if not wanted:
+                    return position + at + 1
+        return 0
+
+
+def ray_log(run: Run, node: str) -> Path:
+    """Ray's log of one node, of the newest attempt.
+
+    Raises:
+        BeamSlurmError: there is none; the error lists those that there are.
+    """
+    folder = run.attempt / "ray" if run.attempt else None
+    known = sorted(path.stem for path in folder.glob("*.log")) if folder else []
+    if folder and node in known:
+        return folder / f"{node}.log"
+    raise BeamSlurmError(
+        f"{run.id} has no Ray log of {node!r}",
+        why=None if known else "Ray has not started on any node yet",
+        remedy="one of " + ", ".join(known) if known else f"beam-slurm status {run.id}",
+    )
+
+
+class Tail:
+    """Copies a growing file: what is new since the last time, however the file has changed.
+
+    The file is opened anew each time: over NFS only that shows what other hosts have written.
+    """
+
+    def __init__(self, write: Write, tell: Callable[[str], object]) -> None:
+        self._write = write
+        self._tell = tell
+        self._path: Path | None = None
+        self._inode = 0
+        self.offset = 0
+
+    def copy(self, path: Path, last: int | None = None) -> bool:
+        """Write what is new in ``path``; whether there was anything.
+
+        Args:
+            path: the file; another one than before is read from its start.
+            last: begin with the last so many lines, the first time; None is all.
+        """
+        try:
+            with path.open("rb") as file:
+                self._settle(path, file.seek(0, 2), path.stat().st_ino, last)
+                file.seek(self.offset)
+                found = False
+                while block := file.read(BLOCK):
+                    self._write(block)
+                    self.offset += len(block)
+                    found = True
+                return found
+        except FileNotFoundError:
+            return False
+
+    def _settle(self, path: Path, size: int, inode: int, last: int | None) -> None:
+        if self._path is None:
+            self.offset = 0 if last is None else start_of_last(path, last)
+        elif path != self._path:
+            self._tell(f"now {path.name}")
+            self.offset = 0
+        elif inode != self._inode or size < self.offset:
+            self._tell(f"{path.name} was written anew")
+            self.offset = 0
+        self._path, self._inode = path, inode

@@ -1,0 +1,91 @@
+"""Asking for a run's state again and again: seldom enough for the controller, and patiently."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.runs import Run, State
+
+OFTEN, SELDOM = 1.0, 5.0  # seconds between two questions, at first and after SETTLED
+SETTLED = 600.0
+PATIENCE = 1800.0  # seconds that the controller may be silent: upgrades and failovers take minutes
+STRAGGLER = 10.0  # seconds that outcome.json may come after the end on slow shared storage
+
+
+class Watch:
+    """A run's state over time.
+
+    Args:
+        run: the run.
+        clock: seconds that only go up.
+    """
+
+    def __init__(self, run: Run, clock: Callable[[], float] = time.monotonic) -> None:
+        self.run = run
+        self.note = ""  # why the state may be old, "" if it is not
+        self._clock = clock
+        self._began = self._asked = clock()
+        self._heard = self._began
+        self._over: float | None = None
+        self._state: State | None = None
+
+    def state(self) -> State:
+        """The newest state, from Slurm only if it was not asked a moment ago.
+
+        Raises:
+            BeamSlurmError: the controller has been silent for PATIENCE seconds.
+        """
+        now = self._clock()
+        # An outcome is news: it need not wait for the next turn.
+        pause = OFTEN if self.run.outcome else self._interval(now)
+        if self._state is None or now - self._asked >= pause:
+            self._ask()
+            self._asked = self._clock()
+        assert self._state is not None
+        if not self._state.ended:
+            self._over = None
+        elif self._may_still_tell(now):
+            return State("running", "its outcome is awaited", None, self._state.job)
+        return self._state
+
+    def _interval(self, now: float) -> float:
+        part = min((now - self._began) / SETTLED, 1.0)
+        return OFTEN + part * (SELDOM - OFTEN)
+
+    def _ask(self) -> None:
+        try:
+            self._state = self.run.state()
+        except BeamSlurmError as error:
+            self._without_slurm(error)
+        else:
+            self._heard = self._clock()
+            self.note = ""
+
+    def _without_slurm(self, error: BeamSlurmError) -> None:
+        """The run's own last word is as good; otherwise what was known still holds for a while."""
+        outcome = self.run.outcome
+        if outcome:
+            self._state = State(outcome["state"], outcome["cause"], int(outcome["exit_code"]))
+            self.note = ""
+            return
+        silent = self._clock() - self._heard
+        if silent > PATIENCE:
+            raise BeamSlurmError(
+                f"{error.what}, for {silent / 60:.0f} minutes now",
+                why=error.why,
+                remedy=f"the job is not touched; come back with: beam-slurm status {self.run.id}",
+                exit_code=1,
+            ) from error
+        self.note = f"{error.what}; asking again"
+        self._state = self._state or State("unknown", self.note)
+        if self._state.ended:  # "unknown" because nobody answers is no end
+            self._state = State("submitted", self.note)
+
+    def _may_still_tell(self, now: float) -> bool:
+        """The job is over, the batch script had begun, and its outcome is not to be seen yet."""
+        if self._over is None:
+            self._over = now
+        begun = self.run.attempt is not None and not self.run.outcome
+        return begun and now - self._over < STRAGGLER
