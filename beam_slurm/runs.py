@@ -109,7 +109,7 @@ class Run:
         if not job_id:
             return State("unknown", "it was never submitted, or nobody could say so")
         job = slurm.job(job_id)
-        if outcome:
+        if outcome and not (job and job.state == "PENDING"):  # then it was requeued
             return _from_outcome(outcome, job)
         if job is None:
             return State("unknown", "Slurm has forgotten the job, and it left no outcome.json")
@@ -148,7 +148,7 @@ def _from_outcome(outcome: dict[str, Any], job: slurm.Job | None) -> State:
 def _unwitnessed(job: slurm.Job, log: Path | None) -> str:
     """Why a job is over that our supervisor never saw the end of."""
     if job.exit_code == "0:53":
-        return "0:53: the log could not be written; is the run folder on shared storage?"
+        return "0:53: the log could not be written: the run folder is not on shared storage"
     if job.state == "COMPLETED":
         return "Slurm says COMPLETED, but the script did not come to its end"
     return f"Slurm: {job.state} {job.exit_code} {job.reason}".rstrip() + (

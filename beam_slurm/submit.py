@@ -55,12 +55,6 @@ def refuse_missing(request: JobRequest) -> None:
 def check_cluster(request: JobRequest) -> None:
     """What sbatch would take and then never start: too many nodes, too long a time."""
     profile = request.profile
-    if request.run.is_relative_to("/tmp") or request.run.is_relative_to("/dev/shm"):  # noqa: S108
-        raise BeamSlurmError(
-            f"the run folder {request.run} would be on this machine alone",
-            why="the nodes have a /tmp of their own: the job could not even write its log (0:53)",
-            remedy="set site.paths.runs to a folder on shared storage",
-        )
     partition = slurm.partition(profile.site.partition)
     minutes = slurm.minutes(profile.job.time)
     most = min(partition.nodes, partition.max_nodes or partition.nodes)

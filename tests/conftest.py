@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +25,15 @@ def slurm_machine() -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm(slurm_machine: None) -> Iterator[Cluster]:
-    """A cluster of 4 hosts with 8 H200 each. A test that changes it puts it back."""
+def slurm(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of 4 hosts with 8 H200 each. A test that changes it puts it back.
+
+    Its hosts see pytest's temporary folders, the checkout and the virtual environment.
+    """
     cluster = Cluster(f"test-{os.getpid()}")
+    here = (tmp_path_factory.getbasetemp(), Path(__file__).parents[1], Path(sys.prefix))
     try:
-        cluster.up(hosts=4, gpus=8, gpu_type="h200")
+        cluster.up(hosts=4, gpus=8, gpu_type="h200", shared=here)
         yield cluster
     finally:
         cluster.down()

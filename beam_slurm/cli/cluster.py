@@ -71,8 +71,13 @@ def up(
       beam-slurm cluster up --hosts 2 --name second
       beam-slurm cluster up --conf 'PartitionName=short Nodes=ALL MaxTime=10'
     """
+    import sys
+    from pathlib import Path
+
     found = _cluster(name)
-    found.up(hosts, gpus, gpu_type, cpus=cpus, memory_mb=memory_mb, extra_conf=conf)
+    # A checkout below /tmp would not be there for the jobs: each host has a /tmp of its own.
+    here = (Path.cwd(), Path(sys.prefix), Path(__file__).parents[2])
+    found.up(hosts, gpus, gpu_type, cpus=cpus, memory_mb=memory_mb, extra_conf=conf, shared=here)
     click.echo(f"cluster {name} is up: {found.spec().describe()}")
     click.echo(f'use it: eval "$(beam-slurm cluster env{_flag(name)})"')
 

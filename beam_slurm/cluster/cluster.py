@@ -66,6 +66,7 @@ class Cluster:
         cpus: int = 16,
         memory_mb: int = 2_000_000,
         extra_conf: Sequence[str] = (),
+        shared: Sequence[Path] = (),
         patience_s: float = 60.0,
     ) -> None:
         """Make the cluster, or the hosts of it that do not run; return when all are ready.
@@ -74,7 +75,8 @@ class Cluster:
             BeamSlurmError: it exists with another size, the machine lacks something, or a host
                 is not ready within ``patience_s``; what was made anew is then removed again.
         """
-        spec = ClusterSpec(hosts, gpus, gpu_type, cpus, memory_mb, tuple(extra_conf))
+        seen = tuple(str(path.resolve()) for path in shared)
+        spec = ClusterSpec(hosts, gpus, gpu_type, cpus, memory_mb, tuple(extra_conf), seen)
         requirements.check()
         with self._locked():
             state = ClusterState.load(self.root)

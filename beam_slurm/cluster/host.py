@@ -120,6 +120,7 @@ class Host:
                 "aside": str(root / "aside"),
                 "run": str(root / "munge"),
                 "binds": binds,
+                "shared": self.state.spec.shared,
                 "network": [
                     ["ip", "addr", "add", f"{self.address}/{prefix}", "dev", "eth0"],
                     ["ip", "link", "set", "lo", "up"],

@@ -111,9 +111,14 @@ def daemon_leaves(hierarchies: Iterable[str]) -> list[Path]:
     return leaves
 
 
-def command(argv: list[str]) -> None:
+def command(argv: list[str], pass_fds: tuple[int, ...] = ()) -> None:
     done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        pass_fds=pass_fds,
     )
     print(done.stdout + done.stderr, end="", flush=True)
     if done.returncode:
@@ -136,8 +141,18 @@ def mount_all(spec: dict[str, Any]) -> None:
         command(["mount", "--bind", aside + folder.removeprefix("/sys/fs/cgroup"), hierarchy])
     command(["umount", "--lazy", aside])
     own = (("/dev/shm", "1777"), (spec["run"], "700"), ("/tmp", "1777"))  # noqa: S108
+    # A handle finds the machine's folder again when the host's own /tmp lies over it.
+    shared = {
+        path: os.open(path, os.O_PATH)
+        for path in spec["shared"]
+        if path.startswith(tuple(f"{mount}/" for mount, _ in own)) and Path(path).is_dir()
+    }
     for path, mode in own:
         command(["mount", "-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", path])
+    for path, handle in shared.items():
+        Path(path).mkdir(parents=True, exist_ok=True)
+        command(["mount", "--bind", f"/proc/self/fd/{handle}", path], pass_fds=(handle,))
+        os.close(handle)
     for source, target in spec["binds"]:
         command(["mount", "--bind", source, target])
 

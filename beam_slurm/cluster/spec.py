@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from beam_slurm.errors import BeamSlurmError
@@ -23,6 +23,8 @@ class ClusterSpec:
         cpus: CPUs that each host claims to have; more than the machine's is fine.
         memory_mb: memory in MiB that each host claims to have; nothing enforces it.
         extra_conf: further lines of slurm.conf, such as another partition.
+        shared: folders that the hosts see although they lie below /tmp or /dev/shm, of which
+            each host has its own; every other folder is the machine's anyway.
     """
 
     hosts: int = 4
@@ -31,6 +33,7 @@ class ClusterSpec:
     cpus: int = 16
     memory_mb: int = 2_000_000
     extra_conf: tuple[str, ...] = ()
+    shared: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for what, value, low, high in (
@@ -67,7 +70,8 @@ class ClusterSpec:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ClusterSpec:
         """The spec that `to_json` wrote."""
-        return cls(**{**data, "extra_conf": tuple(data["extra_conf"])})
+        lists = ("extra_conf", "shared")
+        return cls(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 
 def check_name(name: str) -> str:

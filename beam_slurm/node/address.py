@@ -76,7 +76,8 @@ def own(interface: str = "", prefix: str = "", toward: str = "") -> str:
                 return candidate
         raise NoAddress("no address of this node lies in %s" % prefix)
     candidates = [_route(toward)] if toward else _resolved()
-    for candidate in [*candidates, *(ip for name, ip in _all() if not _virtual(name))]:
+    candidates += [ip for name, ip in _all() if not _virtual(name)]
+    for candidate in candidates:
         if candidate and usable(candidate):
             return candidate
     raise NoAddress("no usable IPv4 address: set site.network.interface or site.network.prefix")
@@ -106,12 +107,12 @@ def _resolved() -> List[str]:
     return found
 
 
-def _route(toward: str) -> Optional[str]:
+def _route(toward: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((toward, 9))  # chooses the route, sends nothing
         except OSError:
-            return None
+            return ""
         return str(probe.getsockname()[0])
 
 

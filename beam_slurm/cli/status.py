@@ -1,0 +1,55 @@
+"""``beam-slurm status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+EXAMPLES = """\b
+Examples:
+  beam-slurm status                       the newest runs
+  beam-slurm status b300-colocated-7c1f9e one run; its start, or the job's id, is enough
+  beam-slurm status --json | jq '.[] | select(.state == "failed") | .id'
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every run, not only the newest 20.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--runs", "folder", type=click.Path(path_type=Path), help="Where run folders lie.")
+def status(run: str | None, everything: bool, as_json: bool, folder: Path | None) -> None:
+    """Show all runs, or one RUN in detail: its state and why, its way up, what to do next."""
+    import json
+
+    from beam_slurm import profiles, runs
+    from beam_slurm.report import overview, text
+    from beam_slurm.report.asjson import as_json as plain
+    from beam_slurm.report.facts import gather, gather_all
+    from beam_slurm.report.phases import host_names
+
+    root = profiles.runs_folder(folder)
+    if run:
+        facts = gather(runs.find(run, root))
+        if as_json:
+            click.echo(json.dumps(plain(facts), indent=1))
+            return
+        starting = facts.state.word == "starting" and facts.state.job is not None
+        nodes = host_names(facts.state.job.nodes) if starting and facts.state.job else []
+        text.console().print(overview.detail(facts, nodes))
+        return
+    known = list(runs.all_runs(root))
+    shown = known if everything else known[:20]
+    found, problem = gather_all(shown)
+    if as_json:
+        click.echo(json.dumps([plain(facts) for facts in found], indent=1))
+        return
+    if not known:
+        click.echo(f"there is no run in {root} yet; beam-slurm submit makes one")
+        return
+    text.console().print(overview.table(found))
+    if len(known) > len(shown):
+        click.echo(f"{len(known) - len(shown)} older ones: beam-slurm status --all")
+    if problem:
+        click.echo(f"note: from the runs' own files alone: {problem}", err=True)

@@ -1,0 +1,76 @@
+"""What a training run measures, whatever framework measured it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step. None is "not said"; nan and inf are kept, for they are news.
+
+    ``step`` counts from 1; ``time`` is seconds since the epoch when the step ended.
+    """
+
+    step: int
+    steps: int | None = None  # how many there will be
+    time: float | None = None  # epoch seconds
+    reward: float | None = None  # mean over the step's responses
+    response_length: float | None = None  # tokens, mean
+    loss: float | None = None
+    kl: float | None = None  # to the reference policy, nats
+    grad_norm: float | None = None  # before clipping
+    entropy: float | None = None  # nats per token
+    logprob_diff: float | None = None  # mean |rollout - training| log-probability of a token
+    step_time: float | None = None  # seconds, all of the step
+    generation_time: float | None = None  # seconds of step_time
+    training_time: float | None = None  # seconds of step_time
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The held-out problems, answered by the policy as it was after ``step`` steps.
+
+    ``accuracy`` is 0 to 1, over ``responses``, the number of all scored responses.
+    """
+
+    step: int
+    set: str
+    time: float | None = None  # epoch seconds
+    accuracy: float | None = None
+    problems: int | None = None
+    responses: int | None = None
+    response_length: float | None = None  # tokens, mean
+
+    def interval(self) -> tuple[float, float] | None:
+        """Wilson's 95 % interval of the accuracy; None without a count.
+
+        Binomial over responses: what sampling the same problems again would give, not what
+        other problems would. Wilson's, because it stays right at 0, at 1 and for few responses.
+        """
+        count = self.responses or self.problems
+        if not count or self.accuracy is None or not 0 <= self.accuracy <= 1:
+            return None
+        z = 1.959964
+        centre = (self.accuracy + z * z / (2 * count)) / (1 + z * z / count)
+        spread = (
+            z
+            * math.sqrt(self.accuracy * (1 - self.accuracy) / count + (z / (2 * count)) ** 2)
+            / (1 + z * z / count)
+        )
+        # Rounding must not put the value itself outside.
+        return min(centre - spread, self.accuracy), max(centre + spread, self.accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that was written completely."""
+
+    step: int
+    time: float | None = None  # epoch seconds
+    path: str | None = None
+
+
+Record = Step | Evaluation | Checkpoint

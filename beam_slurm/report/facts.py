@@ -1,0 +1,173 @@
+"""The facts of one run, gathered once: status, report, the figure and --wait show these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from beam_slurm import metrics
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.metrics import History
+from beam_slurm.report.courses import step_seconds
+from beam_slurm.report.phases import BringUp, Phase
+from beam_slurm.runs import Run, State
+
+RECENT = 10  # steps that the time left is estimated from
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that is known of a run now.
+
+    ``history`` is None where the framework's metrics are not read yet; ``no_metrics`` says so.
+    """
+
+    run: Run
+    manifest: dict[str, Any]
+    profile: dict[str, Any]  # the resolved profile as it was submitted
+    state: State
+    outcome: dict[str, Any]
+    bring_up: BringUp
+    history: History | None
+    no_metrics: str = ""
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps the run will have: its own word, else the manifest's."""
+        last = self.history.last if self.history else None
+        return (last.steps if last else None) or self.manifest.get("steps")
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of the run."""
+        return int(self.manifest.get("nodes") or 0) * int(self.manifest.get("gpus_per_node") or 0)
+
+    @property
+    def size(self) -> str:
+        """The run's nodes and GPUs, for people."""
+        nodes, gpus = self.manifest.get("nodes", "?"), self.manifest.get("gpus_per_node", "?")
+        return f"{nodes} node{'' if nodes == 1 else 's'} × {gpus} GPU{'' if gpus == 1 else 's'}"
+
+    @property
+    def seconds(self) -> float | None:
+        """From the batch script's start to its end, or to the newest word of a run that goes on."""
+        began, ended = self.outcome.get("began"), self.outcome.get("ended")
+        if began is None or ended is None:
+            last = self.history.last if self.history else None
+            began, ended = self.bring_up.batch, last.time if last else None
+        return (
+            None
+            if began is None or ended is None
+            else max(round(float(ended) - float(began), 3), 0.0)
+        )
+
+    def phases(self) -> list[Phase]:
+        """The newest attempt's legs."""
+        first = self.run.attempt is None or self.run.attempt.name == "attempt-0"
+        return self.bring_up.phases(
+            int(self.manifest.get("nodes") or 1), self.manifest.get("created") if first else None
+        )
+
+
+def gather(run: Run, state: State | None = None) -> Facts:
+    """Read a run's files and ask Slurm, if ``state`` is not known already.
+
+    Where Slurm does not answer, the run's own files must do: see ``state_of``.
+    """
+    manifest, profile = run.manifest, profile_of(run)
+    framework = str(manifest.get("framework"))
+    reader = metrics.reader(framework, run.path)
+    if reader:
+        reader.read()
+    outputs = profile.get("site", {}).get("paths", {}).get("outputs")
+    return Facts(
+        run=run,
+        manifest=manifest,
+        profile=profile,
+        state=state or state_of(run),
+        outcome=run.outcome,
+        bring_up=BringUp.of(run.events()),
+        history=reader.history if reader else None,
+        no_metrics="" if reader else metrics.not_read(framework, outputs, run.id),
+    )
+
+
+def gather_all(found: Sequence[Run]) -> tuple[list[Facts], str]:
+    """The facts of many runs, and what Slurm said if it did not answer, else "".
+
+    Asks for a few at a time, and for no more once the controller has not answered.
+    """
+    problems: list[str] = []
+
+    def one(run: Run) -> Facts:
+        local = run.manifest.get("executor") == "local"
+        state, problem = _state(run, ask=local or not problems)
+        if problem:
+            problems.append(problem)
+        return gather(run, state)
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        facts = list(pool.map(one, found))
+    return facts, problems[0] if problems else ""
+
+
+def state_of(run: Run) -> State:
+    """The run's state; from its files alone if Slurm does not answer."""
+    return _state(run, ask=True)[0]
+
+
+def _state(run: Run, *, ask: bool) -> tuple[State, str]:
+    """The state, and what Slurm said if it did not answer."""
+    problem = ""
+    if ask:
+        try:
+            return run.state(), ""
+        except BeamSlurmError as error:
+            # The last line of many is what they end in.
+            problem = error.what + (f": {error.why.splitlines()[-1]}" if error.why else "")
+    outcome = run.outcome
+    if outcome:
+        return State(outcome["state"], outcome["cause"], int(outcome["exit_code"])), problem
+    return State("unknown", problem or "Slurm does not answer"), problem
+
+
+def profile_of(run: Run) -> dict[str, Any]:
+    """The run's profile.yaml as plain values: a run of an older version must stay readable."""
+    try:
+        found = yaml.safe_load((run.path / "profile.yaml").read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def seconds_left(facts: Facts) -> float | None:
+    """What the steps still to do will take, at the pace of the last ones."""
+    last = facts.history.last if facts.history else None
+    pace = step_seconds(facts.history, RECENT) if facts.history else None
+    if not last or not facts.steps or pace is None:
+        return None
+    return max(facts.steps - last.step, 0) * pace
+
+
+def next_steps(facts: Facts) -> list[str]:
+    """What the user can do now, as commands."""
+    name, word = facts.run.id, facts.state.word
+    if word in ("submitted", "pending"):
+        job = facts.manifest.get("job")
+        wait = [f"squeue --start --jobs={job}"] if job else []
+        return [*wait, f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
+    if word in ("starting", "running"):
+        return [f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
+    report = [f"beam-slurm report {name}"] if facts.history else []
+    if word == "succeeded":
+        return [*report, f"beam-slurm logs {name}"]
+    node = facts.outcome.get("node")
+    ray = [f"beam-slurm logs {name} --ray {node}"] if node else []
+    lines = [f"beam-slurm logs {name} -n 50"] if facts.run.log else []
+    if word == "unknown" and facts.manifest.get("job"):
+        lines.append(f"sacct --jobs={facts.manifest['job']}")
+    return [*ray, *lines, *report]

@@ -1,0 +1,118 @@
+"""What ``submit --wait`` shows on a terminal while it waits: the way up, then the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from beam_slurm.report import text
+from beam_slurm.report.courses import step_seconds
+from beam_slurm.report.facts import Facts, seconds_left
+from beam_slurm.report.overview import job_of, word
+from beam_slurm.report.phases import Phase, missing
+
+WHAT = {
+    "queue": "in the queue",
+    "nodes": "nodes join Ray",
+    "ray": "Ray is complete",
+    "entry": "entry starts",
+    "run": "training",
+    "end": "ends",
+}
+FEW = 6  # names of missing nodes that are worth the room
+
+
+def view(
+    facts: Facts, nodes: Sequence[str], now: float, note: str, spinner: Spinner
+) -> RenderableType:
+    """The run as it is now.
+
+    Args:
+        facts: the run.
+        nodes: names of the job's nodes, [] if not known.
+        now: epoch seconds.
+        note: why this may be old, "" if it is not.
+        spinner: turns beside the leg that goes on; the same one every time.
+    """
+    profile = str(facts.manifest.get("profile", ""))
+    about = f"  {profile} · {facts.size} · job {job_of(facts)}  "
+    parts: list[RenderableType] = [
+        Text.assemble((facts.run.id, "bold"), (about, "dim"), word(facts.state))
+    ]
+    legs = Table.grid(padding=(0, 1))
+    legs.add_column(width=1)
+    legs.add_column(min_width=16)
+    legs.add_column(justify="right", min_width=11)
+    legs.add_column(style="dim")
+    for phase in facts.phases():
+        mark: RenderableType = spinner if phase.ended is None else Text("✓", "green")
+        seconds = now - phase.began if phase.seconds is None else phase.seconds
+        legs.add_row(
+            mark, WHAT[phase.name], text.duration(seconds), Text(_remark(facts, phase, nodes))
+        )
+    parts.append(legs)
+    parts += _training(facts)
+    for node, why in facts.bring_up.failed:
+        parts.append(Text(f"✗ {node}: {why}", "red"))
+    if note:
+        parts.append(Text(f"note: {note}", "yellow"))
+    return Group(*parts)
+
+
+def queue(facts: Facts) -> str:
+    """Why the job waits and when it may start."""
+    job = facts.state.job
+    if not job or job.state != "PENDING":
+        return ""
+    start = f", may start {job.start.replace('T', ' ')}" if job.start else ""
+    return f"{job.reason or 'Slurm has not said why'}{start}"
+
+
+def who(facts: Facts, nodes: Sequence[str]) -> str:
+    """How many nodes have joined Ray, and who has not."""
+    up = dict(facts.bring_up.up)
+    absent = missing(up, nodes)
+    more = f" and {len(absent) - FEW} more" if len(absent) > FEW else ""
+    names = f", missing: {', '.join(absent[:FEW])}{more}" if absent else ""
+    return f"{len(up)} of {facts.manifest.get('nodes', '?')} nodes{names}"
+
+
+def _remark(facts: Facts, phase: Phase, nodes: Sequence[str]) -> str:
+    if phase.name == "queue" and phase.ended is None:
+        return queue(facts)
+    if phase.name == "nodes":
+        return phase.note if phase.ended is not None else who(facts, nodes)
+    if phase.name == "ray" and phase.ended is not None:
+        return f"{facts.gpus} GPUs"
+    return facts.no_metrics if phase.name == "run" else ""
+
+
+def _training(facts: Facts) -> list[RenderableType]:
+    """The bar, and the numbers below it."""
+    last = facts.history.last if facts.history else None
+    if not last or not facts.history:
+        return []
+    grid = Table.grid(padding=(0, 2))
+    left = seconds_left(facts)
+    pace = step_seconds(facts.history, 10)
+    grid.add_row(
+        ProgressBar(total=facts.steps or last.step, completed=last.step, width=32),
+        Text(f"{last.step}/{facts.steps or '?'}", "bold"),
+        f"{text.duration(pace)} a step" if pace is not None else "",
+        f"{text.duration(left)} left" if left is not None and not facts.state.ended else "",
+    )
+    line = text.sparkline([step.reward for step in facts.history.steps], 32)
+    found = facts.history.evaluation
+    scored = (
+        f"accuracy {text.percent(found.accuracy)} on {found.set} after step {found.step}"
+        if found
+        else ""
+    )
+    numbers = Table.grid(padding=(0, 2))
+    numbers.add_row(Text(line, "cyan"), f"reward {text.number(last.reward)}", Text(scored))
+    return [grid, numbers]

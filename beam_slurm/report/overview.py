@@ -1,0 +1,162 @@
+"""What ``status`` shows: all runs as a table, one run in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from beam_slurm.report import text
+from beam_slurm.report.courses import step_seconds
+from beam_slurm.report.facts import Facts, next_steps, seconds_left
+from beam_slurm.report.phases import missing
+from beam_slurm.runs import State
+
+COLOURS = {
+    "succeeded": "green",
+    "failed": "bold red",
+    "cancelled": "yellow",
+    "pending": "yellow",
+    "starting": "cyan",
+    "running": "cyan",
+    "unknown": "magenta",
+}
+
+
+def word(state: State) -> Text:
+    """The state's word in its colour."""
+    return Text(state.word, COLOURS.get(state.word, ""))
+
+
+def table(found: Sequence[Facts]) -> Table:
+    """One line a run."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("run", "profile", "state", "job", "nodes", "step", "reward", "created"):
+        right = title in ("job", "nodes", "step", "reward")
+        grid.add_column(title, justify="right" if right else "left", no_wrap=True)
+    for facts in found:
+        last = facts.history.last if facts.history else None
+        # Where nothing reads the metrics, "?" says that the run may well have some.
+        none = "–" if facts.history is not None else "?"
+        grid.add_row(
+            facts.run.id,
+            str(facts.manifest.get("profile", "–")),
+            word(facts.state),
+            job_of(facts),
+            str(facts.manifest.get("nodes", "–")),
+            f"{last.step if last else none}/{facts.steps or '?'}",
+            text.number(last.reward) if last else none,
+            text.date(facts.manifest.get("created")),
+        )
+    return grid
+
+
+def detail(facts: Facts, nodes: Sequence[str] = ()) -> RenderableType:
+    """One run: where it is, how it got there, what it measured, what to do next.
+
+    Args:
+        facts: the run.
+        nodes: names of the job's nodes, to say who is missing while they come up.
+    """
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in _rows(facts, nodes):
+        grid.add_row(name, value)
+    head = Text.assemble((facts.run.id, "bold"), "  ", word(facts.state))
+    if facts.state.why:
+        head.append(f"  {facts.state.why}")
+    return Group(head, grid)
+
+
+def job_of(facts: Facts) -> str:
+    """The job's id, or the process of a run without Slurm."""
+    if facts.manifest.get("executor") == "local":
+        return f"pid {facts.manifest.get('pid', '–')}"
+    return str(facts.manifest.get("job") or "–")
+
+
+def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]]:
+    rows: list[tuple[str, RenderableType]] = [
+        ("profile", f"{facts.manifest.get('profile', '–')} ({facts.manifest.get('framework')})"),
+        ("size", facts.size),
+        ("created", text.date(facts.manifest.get("created"))),
+        ("job", job_of(facts)),
+    ]
+    job = facts.state.job
+    if job and job.state == "PENDING":
+        rows.append(("waits for", job.reason or "Slurm has not said yet"))
+        rows.append(("may start", job.start.replace("T", " ") or "Slurm has no estimate yet"))
+    elif job and job.nodes:
+        rows.append(("on", job.nodes))
+    attempt = facts.run.attempt
+    if attempt and attempt.name != "attempt-0":
+        rows.append(("attempt", f"{attempt.name} (requeued)"))
+    if facts.state.word == "starting" and (absent := missing(dict(facts.bring_up.up), nodes)):
+        rows.append(("missing", ", ".join(absent)))
+    if phases := _phases(facts):
+        rows.append(("phases", phases))
+    rows += _measured(facts)
+    rows += _outcome(facts)
+    rows.append(("folder", str(facts.run.path)))
+    if facts.run.log:
+        rows.append(("log", str(facts.run.log)))
+    rows.append(("next", "\n".join(next_steps(facts))))
+    return rows
+
+
+def _phases(facts: Facts) -> Text:
+    """One leg after the other with its duration; the one that goes on ends in "…"."""
+    shown = Text()
+    for phase in facts.phases():
+        if shown:
+            shown.append(" → ", "dim")
+        shown.append(phase.name)
+        if phase.name == "nodes" and not phase.note.startswith("0 "):
+            shown.append(f" {phase.note}")
+        time = " …" if phase.seconds is None else f" {text.duration(phase.seconds)}"
+        shown.append(time, "bold" if phase.seconds is not None else "cyan")
+    return shown
+
+
+def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
+    history = facts.history
+    if history is None:
+        return [("metrics", facts.no_metrics)]
+    rows: list[tuple[str, RenderableType]] = []
+    if last := history.last:
+        pace = f"{text.duration(step_seconds(history, 10))} a step"
+        left = None if facts.state.ended else seconds_left(facts)
+        about = "" if left is None else f", about {text.duration(left)} left"
+        rows.append(("step", f"{last.step}/{facts.steps or '?'}, {pace}{about}"))
+        line = text.sparkline([step.reward for step in history.steps])
+        rows.append(("reward", Text.assemble(f"{text.number(last.reward)}  ", (line, "cyan"))))
+        rows.append(("response", f"{text.number(last.response_length)} tokens"))
+    if found := history.evaluation:
+        where = f"{found.set} after step {found.step}"
+        rows.append(("accuracy", f"{text.percent(found.accuracy)} on {where}"))
+    if history.checkpoints:
+        checkpoint = history.checkpoints[-1]
+        path = f": {checkpoint.path}" if checkpoint.path else ""
+        rows.append(("checkpoint", f"step {checkpoint.step}{path}"))
+    return rows
+
+
+def _outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
+    outcome = facts.outcome
+    rows: list[tuple[str, RenderableType]] = []
+    if facts.seconds is not None:
+        rows.append(("took" if facts.state.ended else "since start", text.duration(facts.seconds)))
+    if not outcome or facts.state.word == "succeeded":
+        return rows
+    node = f" on {outcome['node']}" if outcome.get("node") else ""
+    rows.append(("where", f"{outcome.get('component')}{node}"))
+    rows.append(("cause", Text(str(outcome.get("cause") or "–"), "red")))
+    rows.append(("exit code", str(outcome.get("exit_code"))))
+    if outcome.get("log"):
+        rows.append(("its log", str(outcome["log"])))
+    if outcome.get("lines"):
+        rows.append(("last lines", Text("\n".join(map(str, outcome["lines"])), "dim")))
+    return rows

@@ -1,0 +1,84 @@
+"""What ``submit --wait`` prints where no terminal is: one line for every change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from beam_slurm.report import text
+from beam_slurm.report.facts import Facts, seconds_left
+from beam_slurm.report.live import queue, who
+
+PARTS = 10  # of all steps: a line each
+
+
+class Teller:
+    """Remembers what it has said of one run, and says what is new."""
+
+    def __init__(self, run_id: str) -> None:
+        self._id = run_id
+        self._said: dict[str, object] = {}
+
+    def lines(self, facts: Facts, nodes: Sequence[str], note: str) -> Iterator[str]:
+        """The lines that are new, each with the time of day in front."""
+        for when, line in self._news(facts, nodes, note):
+            yield f"{text.clock(when)}  {line}"
+
+    def _new(self, key: str, value: object) -> bool:
+        """Whether ``value`` differs from what was last said of ``key``."""
+        if self._said.get(key) == value:
+            return False
+        self._said[key] = value
+        return True
+
+    def _news(self, facts: Facts, nodes: Sequence[str], note: str) -> Iterator[tuple[float, str]]:
+        now = time.time()
+        if self._new("note", note) and note:
+            yield now, f"note: {note}"
+        waiting = queue(facts)
+        if self._new("queue", waiting) and waiting:
+            yield now, f"{self._id} is pending: {waiting}"
+        yield from self._way_up(facts, nodes)
+        yield from self._training(facts)
+
+    def _way_up(self, facts: Facts, nodes: Sequence[str]) -> Iterator[tuple[float, str]]:
+        attempt, up = facts.run.attempt, facts.bring_up
+        name = attempt.name if attempt else ""
+        if attempt and self._new("attempt", name) and name != "attempt-0":
+            yield time.time(), f"Slurm has requeued it: {name}"
+        legs = {phase.name: phase for phase in facts.phases()}
+        if up.batch and self._new(f"{name} batch", True):
+            queued = legs.get("queue")
+            after = f" after {text.duration(queued.seconds)} in the queue" if queued else ""
+            yield up.batch, f"the batch script has begun on {up.head}{after}"
+        if up.up and self._new(f"{name} up", len(up.up)):
+            yield up.up[-1][1], f"Ray: {who(facts, nodes)}"
+        if up.ray and self._new(f"{name} ray", True):
+            seconds = text.duration(up.ray - (up.batch or up.ray))
+            yield up.ray, f"Ray is up: {facts.size}, {seconds} after the batch script began"
+        if up.entry and self._new(f"{name} entry", True):
+            about = f"; {facts.no_metrics}" if facts.no_metrics else ""
+            yield up.entry, f"the entry has started{about}"
+        for node, why in up.failed:
+            if self._new(f"{name} failed {node}", True):
+                yield time.time(), f"{node} failed: {why}"
+
+    def _training(self, facts: Facts) -> Iterator[tuple[float, str]]:
+        history = facts.history
+        last = history.last if history else None
+        if not history or not last:
+            return
+        for found in history.evaluations:
+            if self._new(f"evaluation {found.set} {found.step}", found):
+                scored = f"accuracy {text.percent(found.accuracy)} on {found.set}"
+                yield found.time or time.time(), f"after step {found.step}: {scored}"
+        part = PARTS * last.step // facts.steps if facts.steps else last.step // PARTS
+        if self._new("part", part) or (facts.state.ended and self._said["step"] != last.step):
+            self._said["step"] = last.step
+            left = None if facts.state.ended else seconds_left(facts)
+            about = f", about {text.duration(left)} left" if left else ""
+            yield (
+                last.time or time.time(),
+                f"step {last.step}/{facts.steps or '?'}, reward {text.number(last.reward)}, "
+                f"{text.duration(last.step_time)} a step{about}",
+            )

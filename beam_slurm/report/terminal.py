@@ -1,0 +1,124 @@
+"""What ``report`` shows in the terminal: a table of how the run went, and two small plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from beam_slurm.metrics import History
+from beam_slurm.report import text
+from beam_slurm.report.courses import Course, by_set, courses, step_seconds
+from beam_slurm.report.facts import Facts
+from beam_slurm.report.overview import job_of, word
+
+WIDTH, HEIGHT = 42, 7  # characters of a small plot
+
+
+def show(facts: Facts, history: History) -> RenderableType:
+    """Title, table and plots."""
+    head = Text.assemble((facts.run.id, "bold"), "  ", word(facts.state))
+    if facts.state.why:
+        head.append(f"  {facts.state.why}")
+    took = f" · {text.duration(facts.seconds)}" if facts.seconds is not None else ""
+    about = f"{facts.manifest.get('profile', '–')} · {facts.size} · job {job_of(facts)}{took}"
+    steps = history.steps
+    rewards = [(float(s.step), s.reward) for s in steps]
+    plots = [_plot("reward", rewards, percent=False)]
+    for name, found in by_set(history).items():
+        points = [(float(e.step), e.accuracy) for e in found]
+        plots.append(_plot(f"accuracy, {name}", points, percent=True))
+    return Group(
+        head,
+        Text(about, "dim"),
+        Text(),
+        _table(history),
+        Text(),
+        Columns([plot for plot in plots if plot], padding=(0, 4)),
+    )
+
+
+def _table(history: History) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    grid.add_column("", no_wrap=True)
+    for title in ("first", "last", "best"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    grid.add_column("", no_wrap=True, style="cyan")
+    grid.add_column("", no_wrap=True, style="dim")
+    steps = history.steps
+    for name, found in courses(history).items():
+        if found is None:
+            continue
+        if name == "reward":
+            values = [step.reward for step in steps]
+            grid.add_row("reward", *_cells(found), text.sparkline(values), _window(found))
+        elif name == "response_length":
+            values = [step.response_length for step in steps]
+            first, last, _ = _cells(found)
+            line = text.sparkline(values)
+            grid.add_row("response, tokens", first, last, "", line, _window(found))
+        else:
+            evaluations = by_set(history)[name.removeprefix("accuracy ")]
+            cells = (text.percent(x) for x in (found.first, found.last, found.best))
+            line = text.sparkline([e.accuracy for e in evaluations])
+            grid.add_row(name, *cells, line, _interval(history, name))
+    pace = step_seconds(history)
+    if pace is not None:
+        line = text.sparkline([step.step_time for step in steps])
+        grid.add_row("step time", "", text.duration(pace), "", line, "median of all steps")
+    return grid
+
+
+def _cells(found: Course) -> tuple[str, str, str]:
+    return text.number(found.first), text.number(found.last), text.number(found.best)
+
+
+def _window(found: Course) -> str:
+    return f"first, last: means of {found.window} steps" if found.window > 1 else ""
+
+
+def _interval(history: History, name: str) -> str:
+    last = by_set(history)[name.removeprefix("accuracy ")][-1]
+    interval = last.interval()
+    if not interval:
+        return ""
+    low, high = (text.percent(x).removesuffix(" %") for x in interval)
+    return f"last: 95 % interval {low} to {high} %, {last.responses or last.problems} responses"
+
+
+def _plot(
+    title: str, points: Sequence[tuple[float, float | None]], *, percent: bool
+) -> Text | None:
+    """Braille with its extremes beside it; None for fewer than two points."""
+    known = [(x, y) for x, y in points if y is not None and math.isfinite(y)]
+    if len(known) < 2:
+        return None
+    values = [y for _, y in known]
+    label = text.percent if percent else text.number
+    top, bottom = label(max(values)), label(min(values))
+    margin = max(len(top), len(bottom))
+    rows = text.plot(_dense(known), WIDTH, HEIGHT)
+    shown = Text(" " * (margin + 2) + title + "\n", "bold", no_wrap=True)
+    for at, row in enumerate(rows):
+        left = top if at == 0 else bottom if at == len(rows) - 1 else ""
+        shown.append(f"{left:>{margin}} ▏", "dim")
+        shown.append(row + "\n", "cyan")
+    x0, x1 = f"{known[0][0]:.0f}", f"step {known[-1][0]:.0f}"
+    shown.append(" " * (margin + 2) + x0 + x1.rjust(WIDTH - len(x0)), "dim")
+    return shown
+
+
+def _dense(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The line between the points, so that few points read as a course and not as dust."""
+    found: list[tuple[float, float]] = []
+    pieces = 4 + 3 * WIDTH // len(points)
+    for (x0, y0), (x1, y1) in pairwise(points):
+        for at in range(pieces):
+            part = at / pieces
+            found.append((x0 + part * (x1 - x0), y0 + part * (y1 - y0)))
+    return [*found, points[-1]]

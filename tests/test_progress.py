@@ -1,0 +1,270 @@
+"""``submit --wait``: what it prints while a run goes on, written by hand step by step."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import folders
+import pytest
+from rich.console import Console
+
+from beam_slurm import slurm, waiting
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.progress import watch
+from beam_slurm.runs import Run
+from beam_slurm.waiting import OFTEN, PATIENCE, SELDOM, SETTLED, STRAGGLER, Watch
+
+PENDING = slurm.Job("17", "PENDING", "Resources", start="2027-01-15T09:00:00")
+RUNNING = slurm.Job("17", "RUNNING", nodes="n[1-2]")
+
+Act = Callable[[], object]
+
+
+class Scene:
+    """A run, Slurm's word on it, and a clock that only the waiting moves."""
+
+    def __init__(self, root: Path) -> None:
+        self.run = folders.make(root)
+        self.job: slurm.Job | None = PENDING
+        self.silent = False
+        self.asked: list[float] = []
+        self.now = 0.0
+
+    def ask(self, job_id: str) -> slurm.Job | None:
+        self.asked.append(self.now)
+        if self.silent:
+            raise BeamSlurmError("Slurm's controller does not answer", why="timed out")
+        return self.job
+
+    def clock(self) -> float:
+        return self.now
+
+    def play(self, *acts: Act, terminal: bool = False, pause: float = 5.0) -> tuple[int, str]:
+        """Watch the run; each time that ``watch`` sleeps the next act is done."""
+        left = iter(acts)
+
+        def sleep(seconds: float) -> None:
+            self.now += pause
+            next(left)()
+
+        file = io.StringIO()
+        console = Console(file=file, force_terminal=terminal, width=100, color_system=None)
+        code = watch(self.run, console, sleep=sleep, clock=self.clock)
+        assert next(left, None) is None, "it ended too early"
+        return code, file.getvalue()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    monkeypatch.setattr(slurm, "job", made.ask)
+    monkeypatch.setattr(slurm, "ask", lambda *words: "n1\nn2\n")
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield made
+    monkeypatch.undo()
+    time.tzset()
+
+
+def start(scene: Scene) -> None:
+    scene.job = RUNNING
+    folders.event(scene.run, "batch-started", 0, head="n1", port=6379)
+
+
+def train(scene: Scene, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        folders.measure(scene.run, folders.train(step))
+
+
+def whole_story(scene: Scene) -> list[Act]:
+    run = scene.run
+    return [
+        lambda: None,
+        lambda: start(scene),
+        lambda: folders.event(run, "node-up", 2, node="n1"),
+        lambda: folders.event(run, "node-up", 3, node="n2"),
+        lambda: folders.event(run, "ray-up", 4, nodes=2, gpus=4, since=folders.T0 + 1),
+        lambda: folders.event(run, "entry-started", 4.5, pid=4),
+        lambda: train(scene, 1, 9),
+        lambda: folders.measure(run, folders.train(10), folders.evaluate(10, 0.125)),
+        lambda: train(scene, 11, 17),
+        lambda: train(scene, 18, 80),
+        lambda: folders.outcome(run),
+    ]
+
+
+def test_lines_without_a_terminal(scene: Scene) -> None:
+    code, said = scene.play(*whole_story(scene))
+    assert code == 0
+    times = [line[:8] for line in said.splitlines()]
+    lines = [line[10:] for line in said.splitlines()[:-2]]
+    assert lines == [
+        "demo-1a2b3c is pending: Resources, may start 2027-01-15 09:00:00",
+        "the batch script has begun on n1 after 12 s in the queue",
+        "Ray: 1 of 2 nodes, missing: n2",
+        "Ray: 2 of 2 nodes",
+        "Ray is up: 2 nodes × 2 GPUs, 4.0 s after the batch script began",
+        "the entry has started",
+        "step 9/80, reward 0.113, 2.0 s a step, about 2 min 22 s left",
+        "after step 10: accuracy 12.5 % on held-out",
+        "step 17/80, reward 0.212, 2.0 s a step, about 2 min 06 s left",
+        "step 80/80, reward 1.00, 2.0 s a step",
+    ]
+    assert times[1:6] == ["08:00:00", "08:00:02", "08:00:03", "08:00:04", "08:00:04"]
+    assert said.splitlines()[-2:] == [
+        "succeeded: the entry finished (exit code 0) after 3 min 20 s",
+        "draw   beam-slurm report demo-1a2b3c",
+    ]
+    assert "\x1b" not in said
+
+
+def test_view_on_a_terminal(scene: Scene) -> None:
+    code, said = scene.play(*whole_story(scene), terminal=True)
+    assert code == 0
+    last = said[said.rindex("demo-1a2b3c  demo") :]
+    assert "✓ in the queue" in last
+    assert "nodes join Ray" in last
+    assert "2 of 2" in last
+    assert "4 GPUs" in last
+    assert "80/80" in last
+    assert "accuracy 12.5 % on held-out after step 10" in last
+    assert "missing: n2" in said
+    assert "Resources, may start" in said
+    assert said.rstrip().endswith("draw   beam-slurm report demo-1a2b3c")
+
+
+def test_a_lost_node_is_named_and_its_code_returned(scene: Scene) -> None:
+    def lose() -> None:
+        folders.event(scene.run, "node-failed", 150, node="n2", why="Ray lost a process")
+        folders.lost_node(scene.run)
+
+    start(scene)
+    folders.bring_up(scene.run)
+    code, said = scene.play(lose)
+    assert code == 69
+    assert "n2 failed: Ray lost a process" in said
+    assert "failed: n2: Ray lost a process: raylet [exit code=-9] (exit code 69) after" in said
+    assert "  |   raylet [exit code=-9]" in said
+    assert "look   beam-slurm logs demo-1a2b3c --ray n2" in said
+
+
+def test_cancelled_in_the_queue(scene: Scene) -> None:
+    def cancel() -> None:
+        scene.job = slurm.Job("17", "CANCELLED", exit_code="0:0")
+
+    code, said = scene.play(cancel)
+    assert code == 1
+    assert "cancelled: Slurm: CANCELLED" in said
+
+
+def test_forgotten_job_is_a_failure(scene: Scene) -> None:
+    scene.job = None
+    code, said = scene.play()
+    assert code == 1
+    assert "unknown: Slurm has forgotten the job" in said
+
+
+def test_interrupt_leaves_the_job(scene: Scene) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for terminal in (False, True):
+        code, said = scene.play(interrupt, terminal=terminal)
+        assert code == 130
+        assert "the run goes on" in said
+        assert "beam-slurm status demo-1a2b3c" in said
+        assert "beam-slurm cancel demo-1a2b3c" in said
+
+
+def test_a_requeue_is_told(scene: Scene) -> None:
+    run = scene.run
+    start(scene)
+    folders.bring_up(run)
+    code, said = scene.play(
+        lambda: folders.event(run, "batch-started", 500, 1, head="n3", port=1),
+        lambda: folders.outcome(run, 600, 1),
+    )
+    assert code == 0
+    assert "Slurm has requeued it: attempt-1" in said
+    assert "the batch script has begun on n3\n" in said
+
+
+def test_metrics_that_nobody_reads(scene: Scene) -> None:
+    scene.run.record(framework="nemo-rl")
+    start(scene)
+    folders.bring_up(scene.run)
+    _, said = scene.play(lambda: folders.outcome(scene.run))
+    assert "the entry has started; metrics of nemo-rl runs are not read yet" in said
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+def test_asks_slurm_seldom_and_the_files_often(scene: Scene) -> None:
+    watcher = Watch(scene.run, scene.clock)
+    while scene.now < 2 * SETTLED:
+        watcher.state()
+        scene.now += 0.5
+    gaps = [b - a for a, b in zip(scene.asked, scene.asked[1:], strict=False)]
+    assert OFTEN <= min(gaps) <= OFTEN + 0.5
+    assert gaps[-1] == SELDOM
+    scene.job = RUNNING
+    folders.outcome(scene.run)  # an end is noticed within a second all the same
+    scene.now += OFTEN
+    assert watcher.state().word == "succeeded"
+
+
+def test_a_silent_controller_is_borne_with(scene: Scene) -> None:
+    start(scene)
+
+    def silent() -> None:
+        scene.silent = True
+
+    def back() -> None:
+        scene.silent = False
+        folders.outcome(scene.run)
+
+    code, said = scene.play(silent, lambda: None, back)
+    assert code == 0
+    assert said.count("note: Slurm's controller does not answer; asking again") == 1
+
+
+def test_the_end_is_seen_without_the_controller(scene: Scene) -> None:
+    scene.silent = True
+    code, said = scene.play(lambda: folders.outcome(scene.run))
+    assert code == 0
+    assert "succeeded" in said
+
+
+def test_patience_ends(scene: Scene) -> None:
+    scene.silent = True
+    acts: list[Act] = [lambda: None] * 8
+    with pytest.raises(BeamSlurmError, match="for 33 minutes now") as caught:
+        scene.play(*acts, pause=PATIENCE / 5 + 40)
+    assert "beam-slurm status demo-1a2b3c" in (caught.value.remedy or "")
+
+
+def test_slow_storage_gets_a_moment(scene: Scene) -> None:
+    start(scene)
+    scene.job = slurm.Job("17", "COMPLETED", exit_code="0:0")
+    code, said = scene.play(lambda: folders.outcome(scene.run), pause=STRAGGLER / 2)
+    assert code == 0
+    assert "succeeded: the entry finished" in said
+
+
+def test_an_outcome_that_never_comes(scene: Scene) -> None:
+    start(scene)
+    scene.job = slurm.Job("17", "FAILED", exit_code="0:9")
+    code, said = scene.play(lambda: None, lambda: None, pause=STRAGGLER / 2)
+    assert code == 128 + 9
+    assert "failed: Slurm: FAILED 0:9" in said
+
+
+def test_a_run_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run: Run = folders.make(tmp_path, executor="local", job=None, pid=2**30)
+    monkeypatch.setattr(waiting, "STRAGGLER", 0)
+    console = Console(file=io.StringIO())
+    assert watch(run, console, sleep=lambda seconds: None) == 1

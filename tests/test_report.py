@@ -1,0 +1,391 @@
+"""Facts, status and report of run folders made by hand; Slurm's answers are put in their place."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import folders
+import pytest
+from click.testing import CliRunner, Result
+
+from beam_slurm import slurm
+from beam_slurm.cli.report import report
+from beam_slurm.cli.status import status
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.report import figure, panels, text
+from beam_slurm.report.asjson import as_json
+from beam_slurm.report.courses import course, courses
+from beam_slurm.report.facts import gather, gather_all, next_steps, seconds_left
+from beam_slurm.report.phases import BringUp
+from beam_slurm.runs import Run, State
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.Job | None]:
+    """What Slurm knows: nothing, unless a test puts a job in here."""
+    known: dict[str, slurm.Job | None] = {}
+    monkeypatch.setattr(slurm, "job", known.get)
+    monkeypatch.setattr(slurm, "ask", lambda *words: "n1\nn2\n")
+    return known
+
+
+def call(command: Any, root: Path, *words: str) -> Result:
+    result = CliRunner().invoke(command, [*words, "--runs", str(root)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Slurm does not answer; the list counts who asked."""
+    asked: list[str] = []
+
+    def ask(job_id: str) -> slurm.Job:
+        asked.append(job_id)
+        raise BeamSlurmError("Slurm's controller does not answer", why="a\nSocket timed out")
+
+    monkeypatch.setattr(slurm, "job", ask)
+    return asked
+
+
+# --- text ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (-3, "0.0 s"),
+        (0.84, "0.8 s"),
+        (9.97, "10 s"),
+        (59.4, "59 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+        (97200, "1 d 3 h"),
+    ],
+)
+def test_duration(seconds: float | None, said: str) -> None:
+    assert text.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "–"),
+        (float("nan"), "nan"),
+        (0.0, "0.00"),
+        (0.91234, "0.912"),
+        (12.345, "12.3"),
+        (3201.4, "3,201"),
+        (-0.5, "-0.500"),
+        (1e-6, "1.0e-06"),
+    ],
+)
+def test_number(value: float | None, said: str) -> None:
+    assert text.number(value) == said
+
+
+def test_sparkline() -> None:
+    assert text.sparkline([]) == ""
+    assert text.sparkline([None, float("inf")]) == ""
+    assert text.sparkline([1.0, 1.0]) == "▄▄"
+    assert text.sparkline([0.0, None, 7.0]) == "▁█"
+    assert text.sparkline([float(x) for x in range(8)]) == "▁▂▃▄▅▆▇█"
+    assert len(text.sparkline([float(x) for x in range(1000)], 24)) == 24
+
+
+def test_plot_has_its_corners() -> None:
+    rows = text.plot([(0, 0), (1, 1)], 2, 1)
+    assert rows == [chr(0x2800 + 0x40) + chr(0x2800 + 0x08)]
+    assert text.plot([(3, 5)], 1, 1) != ["⠀"]
+
+
+# --- events -------------------------------------------------------------------------------------
+
+
+def test_phases_in_any_order(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    folders.bring_up(run)
+    folders.event(run, "entry-ended", 100, code=0)
+    folders.event(run, "ended", 101, code=0)
+    said = run.events()
+    for events in (said, list(reversed(said))):
+        legs = BringUp.of(events).phases(2, folders.T0 - 12)
+        assert [(leg.name, leg.seconds) for leg in legs] == [
+            ("queue", 12),
+            ("nodes", 3),
+            ("ray", 1),
+            ("entry", 0.5),
+            ("run", 95.5),
+            ("end", 1),
+        ]
+
+
+def test_a_leg_that_failed_ends_with_the_run() -> None:
+    t = folders.T0
+    events = [
+        {"beam-slurm": "batch-started", "time": t, "head": "n1"},
+        {"beam-slurm": "node-up", "time": t + 1, "node": "n1"},
+        {"beam-slurm": "gate-failed", "time": t + 60, "why": "missing: n2"},
+        {"beam-slurm": "ended", "time": t + 61, "code": 69},
+    ]
+    (leg,) = BringUp.of(events).phases(2)
+    assert (leg.name, leg.seconds, leg.note) == ("nodes", 61, "1 of 2")
+    (going,) = BringUp.of(events[:2]).phases(2)
+    assert going.seconds is None
+
+
+def test_events_that_are_none() -> None:
+    events: list[Any] = [{}, {"beam-slurm": "x"}, {"beam-slurm": "node-up", "time": "?"}, 3]
+    assert BringUp.of(events) == BringUp()
+
+
+# --- facts --------------------------------------------------------------------------------------
+
+
+def test_courses(tmp_path: Path) -> None:
+    facts = gather(folders.whole(tmp_path))
+    assert facts.history
+    found = courses(facts.history)
+    reward = found["reward"]
+    assert reward is not None
+    assert (reward.best, reward.best_step, reward.window) == (1.0, 80, 8)
+    assert reward.first == pytest.approx(4.5 / 80)
+    accuracy = found["accuracy held-out"]
+    assert accuracy is not None
+    assert accuracy.last == pytest.approx(0.95)
+    assert course([(1, None), (2, float("nan"))]) is None
+
+
+def test_time_left_is_the_pace_of_the_last_steps(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    for step in range(1, 21):
+        folders.measure(run, folders.train(step, step_time=100.0 if step <= 10 else 3.0))
+    assert seconds_left(gather(run, State("running"))) == pytest.approx(180)
+
+
+def test_json_is_json(tmp_path: Path) -> None:
+    run = folders.whole(tmp_path)
+    folders.measure(run, folders.train(81, loss=float("nan")))
+    found = as_json(gather(run))
+    assert json.loads(json.dumps(found, allow_nan=False))["metrics"]["last"]["loss"] is None
+    assert (found["state"], found["exit_code"], found["seconds"]) == ("succeeded", 0, 200)
+
+
+@pytest.mark.parametrize(
+    ("state", "first"),
+    [
+        ("pending", "squeue --start --jobs=17"),
+        ("running", "beam-slurm logs demo-1a2b3c -f"),
+        ("failed", "beam-slurm logs demo-1a2b3c --ray n2"),
+    ],
+)
+def test_what_to_do_next(tmp_path: Path, state: str, first: str) -> None:
+    run = folders.make(tmp_path)
+    if state == "failed":
+        folders.lost_node(run)
+    assert next_steps(gather(run, State(state)))[0] == first
+
+
+# --- status -------------------------------------------------------------------------------------
+
+
+def test_status_of_no_runs(tmp_path: Path) -> None:
+    assert "there is no run" in call(status, tmp_path).output
+
+
+def test_status_lists_newest_first(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    folders.whole(tmp_path, "old-1")
+    folders.make(tmp_path, "new-1", created=folders.T0, job="18", framework="nemo-rl")
+    job["18"] = slurm.Job("18", "PENDING", "Resources")
+    lines = call(status, tmp_path).output.splitlines()
+    assert lines[0].split() == [
+        "run",
+        "profile",
+        "state",
+        "job",
+        "nodes",
+        "step",
+        "reward",
+        "created",
+    ]
+    assert lines[1].split()[:7] == ["new-1", "demo", "pending", "18", "2", "?/80", "?"]
+    assert lines[2].split()[:7] == ["old-1", "demo", "succeeded", "17", "2", "80/80", "1.00"]
+    assert "\x1b" not in "".join(lines)
+    found = json.loads(call(status, tmp_path, "--json").output)
+    assert [(run["id"], run["state"]) for run in found] == [
+        ("new-1", "pending"),
+        ("old-1", "succeeded"),
+    ]
+
+
+def test_status_shows_twenty(tmp_path: Path) -> None:
+    for at in range(22):
+        folders.make(tmp_path, f"run-{at}", created=folders.T0 + at)
+    some = call(status, tmp_path).output
+    assert "run-2 " in some
+    assert "run-1 " not in some
+    assert "2 older ones" in some
+    assert "run-1 " in call(status, tmp_path, "--all").output
+
+
+def test_status_where_slurm_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders.whole(tmp_path, "good-1")
+    for at in range(30):
+        folders.make(tmp_path, f"run-{at}", created=1)
+    asked = silent(monkeypatch)
+    found, problem = gather_all([Run(path) for path in sorted(tmp_path.iterdir())])
+    assert problem == "Slurm's controller does not answer: Socket timed out"
+    assert len(asked) <= 4  # no more than ask at the same time
+    assert [facts.state.word for facts in found] == ["succeeded"] + 30 * ["unknown"]
+    result = call(status, tmp_path)
+    assert result.exit_code == 0
+    assert "Socket timed out" in result.stderr
+
+
+def test_status_of_a_pending_run(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    folders.make(tmp_path)
+    job["17"] = slurm.Job("17", "PENDING", "Resources", start="2027-01-15T09:00:00")
+    said = call(status, tmp_path, "demo").output
+    assert "demo-1a2b3c  pending  Resources" in said
+    assert "2027-01-15 09:00:00" in said
+    assert "squeue --start --jobs=17" in said
+
+
+def test_status_of_a_starting_run_names_the_missing(
+    tmp_path: Path, job: dict[str, slurm.Job]
+) -> None:
+    run = folders.make(tmp_path)
+    folders.event(run, "batch-started", 0, head="n1", port=1)
+    folders.event(run, "node-up", 2, node="n1")
+    job["17"] = slurm.Job("17", "RUNNING", nodes="n[1-2]")
+    said = call(status, tmp_path, "17").output
+    assert "n[1-2]" in said
+    assert "missing  n2" in said
+    assert "queue 12 s → nodes 1 of 2 …" in said
+
+
+def test_status_of_a_failed_run(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    folders.bring_up(run)
+    folders.event(run, "node-failed", 150, node="n2", why="Ray lost a process")
+    folders.lost_node(run)
+    said = call(status, tmp_path, "demo").output
+    assert "ray on n2" in said
+    assert "n2: Ray lost a process: raylet [exit code=-9]" in said
+    assert "exit code   69" in said
+    assert "Some Ray subprocesses exited unexpectedly:" in said
+
+
+def test_status_of_a_framework_without_reader(tmp_path: Path) -> None:
+    run = folders.make(tmp_path, framework="nemo-rl")
+    (run.path / "profile.yaml").write_text("site: {paths: {outputs: /shared/out}}\n")
+    folders.outcome(run)
+    said = call(status, tmp_path, "demo").output
+    assert "nemo-rl runs are not read yet" in said
+    assert "/shared/out/demo-1a2b3c" in said
+
+
+# --- report -------------------------------------------------------------------------------------
+
+
+def size(path: Path) -> tuple[int, int]:
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+def test_report_draws(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = folders.whole(tmp_path)
+    result = call(report, tmp_path, "demo")
+    assert result.exit_code == 0
+    assert "held-out" in result.output
+    assert "accuracy held-out  11.9 %  95.0 %  95.0 %" in result.output
+    assert size(run.path / "report.png") == (1760, 1184)
+    assert (run.path / "report.png").stat().st_size > 30_000
+    assert not list(run.path.glob(".*"))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 25])
+def test_report_of_little(tmp_path: Path, steps: int) -> None:
+    pytest.importorskip("matplotlib")
+    run = folders.make(tmp_path)
+    empty = dict.fromkeys(("reward", "response_length", "generation_time"))
+    for step in range(1, steps + 1):
+        folders.measure(run, folders.train(step, step_time=float("nan"), **empty))
+    folders.measure(run, folders.evaluate(0, float("nan")), folders.evaluate(1, 1.0, responses=0))
+    assert call(report, tmp_path, "demo", "-o", str(tmp_path / "x.png")).exit_code == 0
+    assert size(tmp_path / "x.png")
+
+
+def test_report_with_published_results(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = folders.whole(tmp_path, steps=200)
+    (run.path / "profile.yaml").write_text(
+        "recipe:\n  reference:\n"
+        "  - {metric: $AIME2025$ accuracy, first: 53.33, last: 65.0}\n"
+        "  - {metric: aime2024, first: 0.5, last: 0.6}\n"
+        "  - {metric: mean response length, first: 3201, last: 2604}\n"
+    )
+    facts = gather(run)
+    assert list(panels.references(facts, "accuracy")) == [
+        ("$AIME2025$ accuracy", 53.33, 65.0),
+        ("aime2024", 50.0, 60.0),
+    ]
+    assert list(panels.references(facts, "length")) == [("mean response length", 3201, 2604)]
+    assert list(panels.references(facts, "reward")) == []
+    assert call(report, tmp_path, "demo").exit_code == 0
+
+
+def test_report_as_json_draws_nothing(tmp_path: Path) -> None:
+    run = folders.whole(tmp_path)
+    found = json.loads(call(report, tmp_path, "--json").output)
+    assert found["metrics"]["courses"]["reward"]["best_step"] == 80
+    assert not (run.path / "report.png").exists()
+
+
+def test_report_of_nothing(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    folders.make(tmp_path)
+    job["17"] = slurm.Job("17", "PENDING", "Priority")
+    with pytest.raises(BeamSlurmError, match="measured nothing yet") as caught:
+        call(report, tmp_path)
+    assert caught.value.why == "it is pending: Priority"
+    folders.make(tmp_path, "nemo-1", framework="nemo-rl")
+    with pytest.raises(BeamSlurmError, match="cannot be drawn"):
+        call(report, tmp_path, "nemo-1")
+
+
+def test_report_without_matplotlib_still_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders.whole(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(BeamSlurmError) as caught:
+        report.main(["--runs", str(tmp_path)], standalone_mode=False)
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy == "pip install 'beam-slurm[report]'"
+    assert "accuracy held-out" in capsys.readouterr().out
+
+
+def test_report_that_cannot_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    facts = gather(folders.whole(tmp_path))
+    assert facts.history
+    with pytest.raises(BeamSlurmError, match="cannot write"):
+        figure.draw(facts, facts.history, tmp_path / "absent" / "x.png")
+
+
+@pytest.mark.parametrize("command", [status, report])
+def test_help_has_examples(command: Any) -> None:
+    assert (
+        f"Examples:\n    beam-slurm {command.name}"
+        in CliRunner().invoke(command, ["--help"]).output
+    )
