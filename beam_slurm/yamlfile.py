@@ -118,7 +118,10 @@ def scalar(text: str, place: str) -> Any:
         return text
     if isinstance(node, yaml.ScalarNode) and ":" in node.value:
         return text  # 1:30:00 on a command line is what it looks like
-    return _plain(node, (), place, {})
+    value = _plain(node, (), place, {})
+    if isinstance(value, str) and node.style is None:
+        return text  # without quotes YAML would fold a line break and cut at " #"
+    return value
 
 
 class _Loader(yaml.SafeLoader):

@@ -151,7 +151,7 @@ def mount_all(spec: dict[str, Any]) -> None:
         command(["mount", "-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", path])
     for path, handle in shared.items():
         Path(path).mkdir(parents=True, exist_ok=True)
-        command(["mount", "--bind", f"/proc/self/fd/{handle}", path], pass_fds=(handle,))
+        command(["mount", "-c", "--bind", f"/proc/self/fd/{handle}", path], pass_fds=(handle,))
         os.close(handle)
     for source, target in spec["binds"]:
         command(["mount", "--bind", source, target])

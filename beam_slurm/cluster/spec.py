@@ -71,7 +71,7 @@ class ClusterSpec:
     def from_json(cls, data: dict[str, Any]) -> ClusterSpec:
         """The spec that `to_json` wrote."""
         lists = ("extra_conf", "shared")
-        return cls(**{**data, **{name: tuple(data[name]) for name in lists}})
+        return cls(**{**data, **{name: tuple(data.get(name, ())) for name in lists}})
 
 
 def check_name(name: str) -> str:

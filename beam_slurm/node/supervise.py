@@ -49,6 +49,7 @@ class Supervisor:
         self.attempt = attempt
         self.began = time.time()
         self.cancelled = False
+        self.killing = False  # from here on, what srun says of dying tasks is our own doing
         self.failure = None  # type: Optional[Dict[str, Any]]
         self.first = ""  # the step that ended first
         self.rest = b""
@@ -92,6 +93,7 @@ class Supervisor:
             while self._running() and time.monotonic() < deadline:
                 self._turn(deadline - time.monotonic())
             for step in self._running():
+                self.killing = True
                 step.send_signal(last_word)
         self._read()
         if self.ray.returncode not in (0, 1) and not self.cancelled:
@@ -197,7 +199,7 @@ class Supervisor:
         if event is None:
             print(line, file=sys.stderr, flush=True)
             told = SRUN.match(line)
-            if told and not self.failure:
+            if told and not self.failure and not self.killing:
                 event = events.make("node-failed", node=told.group(1), why=told.group(2))
         elif event["beam-slurm"] == "node-failed":
             events.say("%s: %s" % (event.get("node"), event.get("why")))

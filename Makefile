@@ -1,0 +1,44 @@
+# make demo    everything from nothing: a real Slurm of four hosts on this machine, and a real run
+# make test    the whole suite, against that Slurm
+# make lint    ruff, mypy, import-linter, shellcheck
+# make bench   bring-up beside other launchers
+# make clean   remove the environment and everything that was made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Slurm in a box needs root; where it is missing, tests that need it are skipped and say so.
+REQUIRE_SLURM := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 1)
+
+.PHONY: demo test lint bench clean system
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/.demo
+	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
+
+test: $(VENV)/.dev
+	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	shellcheck $$(git ls-files -- '*.sh' .ci/run tools)
+
+bench: $(VENV)/.demo
+	$(BIN)/python bench/bring-up
+
+# System packages first: on a bare Debian, python3 cannot make an environment without one.
+$(VENV)/.demo $(VENV)/.dev: setup.cfg pyproject.toml constraints.txt tools/system-packages
+	@tools/system-packages "$(PYTHON)"
+	@[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
+	@echo "installing Python packages into $(VENV) (once; torch, ray and transformers are large)"
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/.demo: EXTRAS := demo,report
+$(VENV)/.dev: EXTRAS := demo,report,dev
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

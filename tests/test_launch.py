@@ -1,0 +1,319 @@
+"""Launches on the real embedded Slurm: bring-up, the truth about the end, nothing left behind.
+
+Times here are generous bounds of what a person would wait; bench/ measures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_slurm import runs
+from beam_slurm.cluster import Cluster
+
+pytestmark = pytest.mark.slurm
+
+DRIVER = Path(__file__).with_name("driver.py")
+COMMAND = str(Path(sys.executable).with_name("beam-slurm"))
+PATIENCE = 120.0  # seconds until a test gives up waiting for something that must come
+
+
+class Launch:
+    """One run on the cluster, and what its hosts look like."""
+
+    def __init__(self, cluster: Cluster, folder: Path, environment: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.environment = environment
+
+    def call(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """The command line, as a user types it in the test's folder."""
+        return subprocess.run(
+            [COMMAND, *words],
+            cwd=self.folder,
+            env={**self.environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+
+    def submit(self, *words: str, **more: str) -> runs.Run:
+        """Submit the test's driver on the demo profile."""
+        entry = f"framework.entry=[python, {DRIVER}]"
+        done = self.call("submit", "--profile", "demo", "--json", "--set", entry, *words, **more)
+        assert done.returncode == 0, done.stderr
+        return runs.Run(Path(json.loads(done.stdout)["folder"]))
+
+    def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Return as soon as ``condition`` holds."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}"
+            time.sleep(0.05)
+
+    def log(self, run: runs.Run) -> str:
+        return run.log.read_text() if run.log else ""
+
+    def slurm(self, run: runs.Run) -> dict[str, str]:
+        """What Slurm says of the run's job."""
+        job = self.cluster.run(["scontrol", "show", "job", "--oneliner", run.manifest["job"]])
+        return dict(re.findall(r"(\w+)=(\S*)", job.stdout))
+
+    def over(self, run: runs.Run) -> dict[str, str]:
+        """Wait for the job's end; Slurm's last word on it."""
+        running = ("PENDING", "RUNNING", "COMPLETING")
+        self.until("the job's end", lambda: self.slurm(run)["JobState"] not in running)
+        return self.slurm(run)
+
+    def started(self, run: runs.Run) -> None:
+        """Wait until the entry has looked around on a complete Ray."""
+        self.until(
+            "the entry's start",
+            lambda: (
+                "entry looked around" in self.log(run)
+                or self.slurm(run)["JobState"] not in ("PENDING", "RUNNING")
+            ),
+        )
+        assert "entry looked around" in self.log(run), self.log(run)
+
+    def left(self, run: runs.Run) -> dict[str, list[str]]:
+        """Processes and temp folders of the run that are still on its hosts."""
+        job = run.manifest["job"]
+        script = (
+            f"grep -lz '^SLURM_JOB_ID={job}$' /proc/[0-9]*/environ 2>/dev/null"
+            " | while read -r f; do tr '\\0' ' ' <${f%environ}cmdline; echo; done;"
+            f" ls -d /tmp/beam-{job}-* 2>/dev/null; true"
+        )
+        found = {}
+        for host in self.cluster.spec().nodes:
+            lines = self.cluster.exec(host, ["bash", "-c", script]).stdout.splitlines()
+            found[host] = [line for line in lines if line.strip()]
+        return {host: lines for host, lines in found.items() if lines}
+
+    def nothing_left(self, run: runs.Run) -> None:
+        self.until(f"nothing left of {run.id}: {self.left(run)}", lambda: not self.left(run))
+
+
+@pytest.fixture
+def launch(
+    slurm: Cluster,
+    slurm_env: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Launch]:
+    """A place to launch from; whatever a failed test leaves running is cancelled."""
+    monkeypatch.setenv("SLURM_CONF", slurm_env["SLURM_CONF"])
+    environment = {k: v for k, v in slurm_env.items() if not k.startswith("BEAM_SLURM")}
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    yield Launch(slurm, tmp_path, environment)
+    for run in runs.all_runs(tmp_path / "runs"):
+        if job := run.manifest.get("job"):
+            slurm.run(["scancel", job], check=False)
+
+
+def seen(run: runs.Run) -> dict[str, Any]:
+    return json.loads((run.path / "seen.json").read_text())  # type: ignore[no-any-return]
+
+
+NASTY = [
+    'a.b="x y"',
+    "it's $HOME `id`",
+    "p=a|b",
+    "d={k:v,w:1}",
+    "l=[1,2]",
+    "line\nbreak\r\n",
+    ";rm -rf /",
+    "",
+    "--",
+    "#SBATCH --nodes=99",
+    "é☃",
+]
+
+
+def test_a_run_sees_exactly_its_nodes_and_the_words_it_was_given(launch: Launch) -> None:
+    leaked = {
+        "SLURM_CPUS_PER_TASK": "3",
+        "SLURM_MEM_PER_CPU": "5",
+        "SBATCH_MEM_PER_NODE": "7",
+        "PMI_RANK": "1",
+        "RAY_ADDRESS": "10.0.0.1:1",
+    }
+    run = launch.submit("--", *NASTY, **leaked)
+    job = launch.over(run)
+    assert (job["JobState"], job["ExitCode"]) == ("COMPLETED", "0:0"), launch.log(run)
+    found = seen(run)
+    assert found["argv"] == [os.fsencode(word).hex() for word in NASTY]
+    assert found["nodes"] == ["node1", "node2", "node3", "node4"]
+    assert found["resources"]["GPU"] == 32
+    assert found["resources"]["CPU"] == 64
+    environment = found["environment"]
+    assert environment["RAY_AUTH_MODE"] == "token"
+    assert environment["RAY_ADDRESS"].startswith("10.")
+    assert environment.get("SLURM_MEM_PER_CPU") is None
+    # The token is not on disk any more, and was never in the log or the script.
+    assert not list(run.path.rglob("ray.token"))
+    assert run.state().word == "succeeded"
+    assert run.outcome["exit_code"] == 0
+    launch.nothing_left(run)
+
+
+@pytest.mark.parametrize("code", [3, 137])
+def test_the_entry_s_exit_code_is_the_job_s(launch: Launch, code: int) -> None:
+    run = launch.submit(MODE=str(code))
+    job = launch.over(run)
+    assert (job["JobState"], job["ExitCode"]) == ("FAILED", f"{code}:0")
+    assert run.outcome["component"] == "entry"
+    assert run.state().exit_code == code
+    launch.nothing_left(run)
+
+
+def test_an_entry_that_does_not_exist_is_named(launch: Launch) -> None:
+    run = launch.submit("--set", "framework.entry=[no-such-program]")
+    assert launch.over(run)["ExitCode"] == "127:0"
+    assert "cannot start no-such-program" in run.outcome["cause"]
+
+
+@pytest.mark.parametrize(
+    ("process", "host", "said"),
+    [
+        ("raylet", "node3", r"raylet was ended by signal 9 \(SIGKILL\)"),
+        ("gcs_server", "node1", r"gcs_server was ended by signal 9 \(SIGKILL\)"),
+    ],
+)
+def test_a_ray_process_that_dies_ends_the_run_with_its_host_and_cause(
+    launch: Launch, process: str, host: str, said: str
+) -> None:
+    run = launch.submit(MODE="sleep")
+    launch.started(run)
+    began = time.monotonic()
+    launch.cluster.exec(host, ["pkill", "-9", "-x", process])
+    job = launch.over(run)
+    assert time.monotonic() - began < 15
+    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "69:0")
+    assert run.outcome["node"] == host
+    assert re.search(said, run.outcome["cause"])
+    assert f"{host}: Ray's {process}" in launch.log(run)
+    launch.nothing_left(run)
+
+
+def test_a_node_whose_task_is_killed_is_named_and_everything_is_cleared(launch: Launch) -> None:
+    run = launch.submit(MODE="sleep")
+    launch.started(run)
+    launch.cluster.exec("node2", ["pkill", "-9", "-f", r"node\.pyz ray "])
+    assert launch.over(run)["JobState"] == "FAILED"
+    assert run.outcome["node"] == "node2"
+    launch.nothing_left(run)
+
+
+def test_a_node_that_cannot_start_ray_is_named_with_the_cause(launch: Launch) -> None:
+    """One node cannot make its temp folder: what a full or foreign /tmp does."""
+    launch.cluster.exec("node4", ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/mnt"])
+    try:
+        run = launch.submit("--set", "site.paths.tmp=/mnt", MODE="sleep")
+        job = launch.over(run)
+    finally:
+        launch.cluster.exec("node4", ["umount", "/mnt"])
+    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "69:0")
+    assert run.outcome["node"] == "node4"
+    assert "Read-only file system" in run.outcome["cause"]
+    launch.nothing_left(run)
+
+
+def test_ray_start_that_fails_on_a_worker_is_named_with_its_words(launch: Launch) -> None:
+    """A port of the worker is taken behind our back: Ray itself has to refuse."""
+    run = launch.submit("--set", "site.environment.RAY_raylet_start_wait_time_s=oops")
+    job = launch.over(run)
+    assert job["JobState"] == "FAILED"
+    assert run.outcome["component"] == "ray"
+    assert run.outcome["node"] in launch.cluster.spec().nodes
+    launch.nothing_left(run)
+
+
+def test_scancel_leaves_no_process_on_any_host(launch: Launch) -> None:
+    run = launch.submit(MODE="sleep")
+    launch.started(run)
+    done = launch.call("cancel", run.id)
+    assert done.returncode == 0, done.stderr
+    began = time.monotonic()
+    launch.nothing_left(run)
+    assert time.monotonic() - began < 10
+    assert launch.over(run)["JobState"] == "CANCELLED"
+    assert run.state().word == "cancelled"
+    again = launch.call("cancel", run.id)
+    assert (again.returncode, again.stdout) == (0, f"{run.id} is over already\n")
+
+
+def test_a_missing_node_is_named_when_the_deadline_comes(launch: Launch) -> None:
+    """Frozen, a worker neither fails nor joins: only the deadline can tell."""
+    run = launch.submit("--set", "ray.deadline_s=25", MODE="sleep")
+
+    def frozen() -> bool:
+        found = launch.cluster.exec(
+            "node2", ["pkill", "-STOP", "-f", r"node\.pyz ray "], check=False
+        )
+        return found.returncode == 0
+
+    launch.until("a task on node2", frozen)
+    job = launch.over(run)
+    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "69:0")
+    assert "missing: node2" in run.outcome["cause"]
+    launch.nothing_left(run)
+
+
+def test_two_jobs_share_a_node_without_meeting(launch: Launch) -> None:
+    shared = [
+        "--set=hardware.nodes=1",
+        "--set=hardware.gpus_per_node=2",
+        "--set=hardware.exclusive=false",
+        "--set=hardware.cpus_per_node=4",
+        "--set=site.constraint=null",
+    ]
+    first = launch.submit(*shared, MODE="sleep")
+    second = launch.submit(*shared, MODE="sleep")
+    for run in (first, second):
+        launch.started(run)
+        found = seen(run)
+        assert found["resources"]["GPU"] == 2
+        assert found["resources"]["CPU"] == 4
+    assert launch.slurm(first)["NodeList"] == launch.slurm(second)["NodeList"]
+    launch.call("cancel", first.id)
+    launch.nothing_left(first)
+    assert launch.slurm(second)["JobState"] == "RUNNING"
+    assert launch.left(second)
+
+
+def test_wait_returns_the_run_s_exit_code(launch: Launch) -> None:
+    entry = f"framework.entry=[python, {DRIVER}]"
+    done = launch.call("submit", "--profile", "demo", "--set", entry, "--wait", MODE="5")
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "exited with code 5" in done.stdout
+
+
+def test_dry_run_of_b300_colocated_is_accepted_by_a_slurm_of_that_size(
+    slurm_machine: None, tmp_path: Path
+) -> None:
+    cluster = Cluster(f"b300-{os.getpid()}")
+    try:
+        cluster.up(hosts=8, gpus=8, gpu_type="b300")
+        script = subprocess.run(
+            [COMMAND, "submit", "--profile", "b300-colocated", "--dry-run"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        ).stdout
+        done = cluster.run(["sbatch", "--test-only"], input=script, stdin=None)
+        assert "to start at" in done.stderr
+    finally:
+        cluster.down()

@@ -1,0 +1,124 @@
+"""Slurm's answers, its environment, and never submitting twice."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from beam_slurm import runs, slurm
+from beam_slurm.errors import BeamSlurmError
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("90", 90),
+        ("90:30", 91),
+        ("1:30:00", 90),
+        ("1-0", 1440),
+        ("1-12:30", 2190),
+        ("7-00:00:00", 10080),
+        ("0:00:01", 1),
+    ],
+)
+def test_times(text: str, minutes: int) -> None:
+    assert slurm.minutes(text) == minutes
+
+
+def test_the_environment_of_a_submission_is_clean() -> None:
+    given = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_CLUSTERS": "a",
+        "SBATCH_EXCLUSIVE": "1",
+        "SRUN_DEBUG": "1",
+        "PMI_RANK": "0",
+        "PMIX_RANK": "0",
+        "RAY_ADDRESS": "x",
+        "WANDB_API_KEY": "secret",
+        "PATH": "/bin",
+    }
+    assert slurm.environment(given) == {
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_CLUSTERS": "a",
+        "WANDB_API_KEY": "secret",
+        "PATH": "/bin",
+    }
+
+
+class Answers:
+    """Stands in for Slurm's programs where an answer cannot be had from a real one on demand:
+    a site's banner, a controller that takes the job and then falls silent."""
+
+    def __init__(self, answers: dict[str, tuple[int, str, str]]) -> None:
+        self.answers = answers
+        self.calls: list[str] = []
+
+    def __call__(self, words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.calls.append(words[0])
+        return subprocess.CompletedProcess(words, *self.answers[words[0]])
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    made = Answers({})
+    monkeypatch.setattr(slurm.shutil, "which", lambda word: word)
+    monkeypatch.setattr(slurm.subprocess, "run", made)
+    return made
+
+
+@pytest.mark.parametrize("answer", ["123\n", "123;cluster\n", "Welcome!\n*** 9 ***\n123\n"])
+def test_the_job_id_is_the_last_line(answers: Answers, answer: str) -> None:
+    answers.answers["sbatch"] = (0, answer, "")
+    assert slurm.submit(Path("x"), "token") == "123"
+
+
+@pytest.mark.parametrize("answer", ["", "Submitted\n", "123 bye\n", "12.3\n"])
+def test_anything_else_is_shown_raw(answers: Answers, answer: str) -> None:
+    answers.answers["sbatch"] = (0, answer, "")
+    with pytest.raises(BeamSlurmError, match="did not answer with a job id") as caught:
+        slurm.submit(Path("x"), "token")
+    assert caught.value.why == repr(answer)
+
+
+def test_a_silent_controller_is_asked_for_the_token_and_never_submitted_to_twice(
+    answers: Answers,
+) -> None:
+    silent = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+    answers.answers["sbatch"] = (1, "", silent)
+    answers.answers["squeue"] = (0, "7 other\n8 token\n", "")
+    assert slurm.submit(Path("x"), "token") == "8"
+    answers.answers["squeue"] = (0, "7 other\n", "")
+    with pytest.raises(BeamSlurmError, match="does not answer") as caught:
+        slurm.submit(Path("x"), "token")
+    assert "comment token" in (caught.value.remedy or "")
+    assert answers.calls.count("sbatch") == 2  # one a submission
+
+
+def test_a_job_that_nobody_knows_is_unknown_not_succeeded(answers: Answers, tmp_path: Path) -> None:
+    run = runs.create(tmp_path / "x", {}, {"job": "5"})
+    answers.answers["scontrol"] = (1, "", "slurm_load_jobs error: Invalid job id specified")
+    answers.answers["sacct"] = (1, "", "Slurm accounting storage is disabled")
+    assert run.state().word == "unknown"
+    answers.answers["sacct"] = (0, "COMPLETED|0:0|now|node1\n", "")
+    state = run.state()
+    assert (state.word, state.exit_code) == ("failed", 1)
+    assert "did not come to its end" in state.why
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Invalid account or account/partition combination specified", "site.account"),
+        ("Invalid generic resource (gres) specification", "site.gpu_names"),
+        ("Requested node configuration is not available", "sinfo"),
+    ],
+)
+def test_a_refusal_comes_with_a_remedy(answers: Answers, said: str, remedy: str) -> None:
+    answers.answers["sbatch"] = (1, "", f"sbatch: error: {said}")
+    with pytest.raises(BeamSlurmError) as caught:
+        slurm.submit(Path("x"), "token")
+    assert said in (caught.value.why or "")
+    assert remedy in (caught.value.remedy or "")
