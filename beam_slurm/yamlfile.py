@@ -119,7 +119,7 @@ def scalar(text: str, place: str) -> Any:
     if isinstance(node, yaml.ScalarNode) and ":" in node.value:
         return text  # 1:30:00 on a command line is what it looks like
     value = _plain(node, (), place, {})
-    if isinstance(value, str) and node.style is None:
+    if isinstance(node, yaml.ScalarNode) and isinstance(value, str) and node.style is None:
         return text  # without quotes YAML would fold a line break and cut at " #"
     return value
 

@@ -35,6 +35,7 @@ def main(argv: List[str]) -> int:
     args = parser.parse_args(argv)
     entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
     processes.adopt_orphans()
+    processes.raise_limits()
     try:
         gate(args.nodes.split(","), args.gpus, args.deadline, args.attempt)
     except NotUp as problem:
@@ -64,7 +65,7 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
             for name in sorted(set(alive) - set(joined)):
                 events.record(attempt, events.make("node-up", node=name))
             joined = alive
-            problem = _difference(nodes, gpus, joined)
+            problem = difference(nodes, gpus, joined)
             if not problem:
                 events.record(
                     attempt,
@@ -124,7 +125,7 @@ def _alive(client: Any) -> Dict[str, float]:
     }
 
 
-def _difference(nodes: List[str], gpus: int, joined: Dict[str, float]) -> str:
+def difference(nodes: List[str], gpus: int, joined: Dict[str, float]) -> str:
     """What is between Ray and what was asked for, "" if nothing."""
     extra = sorted(set(joined) - set(nodes))
     if extra:

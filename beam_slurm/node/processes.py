@@ -7,6 +7,7 @@ forks twice still belongs to it, on sites whose Slurm does not track processes b
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import time
 from typing import Dict, List, Optional, Set
@@ -17,6 +18,14 @@ PR_SET_CHILD_SUBREAPER = 36
 def adopt_orphans() -> None:
     """Make this process the parent of every orphaned descendant."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def raise_limits() -> None:
+    """Open files and locked memory as far as this step may: a lower hard limit is no error."""
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
+        _, hard = resource.getrlimit(limit)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(limit, (hard, hard))
 
 
 def parents() -> Dict[int, int]:

@@ -9,29 +9,20 @@ import argparse
 import contextlib
 import importlib.util
 import os
-import re
-import shutil
 import signal
 import socket
-import stat
 import sys
 import time
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-from beam_slurm.node import address, events, ports, processes
+from beam_slurm.node import address, events, fit, ports, processes, raylog
 
 STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to every task
 
 SIGNALS = (STOP, signal.SIGTERM, signal.SIGINT)
 
-STARTED = "Ray runtime started."
-PLAIN = ("--log-style=pretty", "--log-color=false")  # a log for files, and for _cause
-
-# How ``ray start --block`` names a dead process: "  raylet [exit code=-9]".
-DEAD = re.compile(r"^\s*(\w+) \[exit code=(-?\d+)\]")
-
-TAIL = 12  # lines of a log that are worth a place in an error
+PLAIN = ("--log-style=pretty", "--log-color=false")  # a log for files, and for raylog
 
 
 class Stop(Exception):
@@ -48,14 +39,16 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--interface", default="")
     parser.add_argument("--prefix", default="")
     parser.add_argument("--resources", default="{}", help="Ray custom resources of each node, JSON")
-    parser.add_argument("--object-store", type=int, help="bytes of shared memory for objects")
+    parser.add_argument(
+        "--object-store", type=int, default=0, help="bytes of shared memory for objects"
+    )
     parser.add_argument("--deadline", type=float, required=True, help="seconds to wait for head")
     parser.add_argument("--dashboard", default="", help="address:port of the dashboard, head only")
     parser.add_argument("--clean", action="store_true", help="only remove what a killed task left")
     args = parser.parse_args(argv)
 
     if args.clean:
-        shutil.rmtree(args.temp, ignore_errors=True)
+        fit.remove_folder(args.temp)
         return 0
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     log = os.path.join(args.attempt, "ray", name + ".log")
@@ -63,40 +56,30 @@ def main(argv: List[str]) -> int:
         signal.signal(number, _stop)
     processes.adopt_orphans()
     child = 0
+    processes.raise_limits()
     try:
-        _private_folder(args.temp)
+        fit.check(args.gpus, args.object_store)
+        fit.private_folder(args.temp)
         child = _fork(_command(args, name), args, log)
         _, status = os.waitpid(child, 0)
         _report(name, log, processes.code(status))
         return _await_stop()
     except Stop:
         return _stopped(name, log, child)
-    except (address.NoAddress, ports.NoPorts, OSError) as problem:
+    except (fit.Unfit, address.NoAddress, ports.NoPorts, OSError) as problem:
         events.tell(events.make("node-failed", node=name, why=str(problem)))
         return _await_stop()
     finally:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         processes.end_all(0)  # Ray has nothing to save; its own grace is for shared clusters
-        shutil.rmtree(args.temp, ignore_errors=True)
+        fit.remove_folder(args.temp)
 
 
 def _stop(number: int, frame: Optional[FrameType]) -> None:
     for other in SIGNALS:
         signal.signal(other, signal.SIG_IGN)  # scancel and the supervisor may both ask
     raise Stop
-
-
-def _private_folder(path: str) -> None:
-    """Make ``path`` for this user alone; a left-over of the same job is emptied first."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        about = os.lstat(path)
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise OSError("%s is there and is not ours: set site.paths.tmp" % path) from None
-        shutil.rmtree(path)
-        os.mkdir(path, 0o700)
 
 
 def _command(args: argparse.Namespace, name: str) -> List[str]:
@@ -194,7 +177,7 @@ def _await_stop() -> int:
 
 def _stopped(name: str, log: str, child: int) -> int:
     """The run is over. If Ray died here just before, that is the news, and its cause."""
-    if not child or STARTED not in _text(log) or _has_raylet():
+    if not child or not raylog.has_started(raylog.read(log)) or _has_raylet():
         return 0
     # ``ray start --block`` looks once a second; let it say how the raylet ended.
     deadline = time.monotonic() + 2
@@ -218,41 +201,7 @@ def _has_raylet() -> bool:
 
 def _report(name: str, log: str, code: int) -> None:
     """Say that Ray ended here although nobody asked it to."""
-    lines = [
-        line for line in _text(log).splitlines() if line.strip() and "[state-dump]" not in line
-    ]
-    started = any(STARTED in line for line in lines)
-    if started:
-        why = _cause(lines)
-    else:
-        last = ": " + lines[-1].strip() if len(lines) > 1 else ""
-        why = "ray start failed with exit code %d%s" % (code, last)
-    events.tell(
-        events.make("node-failed", node=name, why=why, code=code, log=log, lines=lines[-TAIL:])
-    )
-
-
-def _cause(lines: List[str]) -> str:
-    """Which of Ray's processes died and how, as ``ray start --block`` puts it."""
-    dead = [DEAD.search(line) for line in lines]
-    said = ["%s %s" % (m.group(1), how(int(m.group(2)))) for m in dead if m]
-    return "Ray's " + ", ".join(said) if said else "Ray ended by itself"
-
-
-def how(code: int) -> str:
-    """An exit code in words; negative or above 128 is a signal."""
-    number = -code if code < 0 else code - 128
-    if number <= 0:
-        return "exited with code %d" % code
-    try:
-        return "was ended by signal %d (%s)" % (number, signal.Signals(number).name)
-    except ValueError:
-        return "exited with code %d" % code
-
-
-def _text(log: str) -> str:
-    try:
-        with open(log, errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    lines = raylog.read(log)
+    why = raylog.cause(lines, code)
+    last = lines[-raylog.TAIL :]
+    events.tell(events.make("node-failed", node=name, why=why, code=code, log=log, lines=last))

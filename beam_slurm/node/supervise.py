@@ -18,7 +18,8 @@ from typing import Any, Dict, List, Optional
 
 from beam_slurm.node import events
 from beam_slurm.node.drive import NOT_UP
-from beam_slurm.node.ray import STOP, how
+from beam_slurm.node.ray import STOP
+from beam_slurm.node.raylog import how
 
 TEARDOWN = 10.0  # seconds that the steps get to end by themselves once the run is over
 CANCELLED = 128 + signal.SIGTERM

@@ -1,0 +1,47 @@
+"""What ``ray start`` says about itself: whether it came up, and what died."""
+
+import re
+import signal
+from typing import List
+
+STARTED = "Ray runtime started."
+TAIL = 12  # lines of a log that are worth a place in an error
+
+# How ``ray start --block`` names a dead process: "  raylet [exit code=-9]".
+DEAD = re.compile(r"^\s*(\w+) \[exit code=(-?\d+)\]")
+
+
+def has_started(lines: List[str]) -> bool:
+    """Whether ``ray start`` finished its work here."""
+    return any(STARTED in line for line in lines)
+
+
+def cause(lines: List[str], code: int) -> str:
+    """Why Ray ended on this node although nobody asked it to; ``code`` is its exit code."""
+    if not has_started(lines):
+        last = ": " + lines[-1].strip() if len(lines) > 1 else ""
+        return "ray start failed with exit code %d%s" % (code, last)
+    dead = [DEAD.search(line) for line in lines]
+    said = ["%s %s" % (m.group(1), how(int(m.group(2)))) for m in dead if m]
+    return "Ray's " + ", ".join(said) if said else "Ray ended by itself"
+
+
+def read(log: str) -> List[str]:
+    """The lines of a log that say something; the raylet's dumps of its state do not."""
+    try:
+        with open(log, errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip() and "[state-dump]" not in line]
+
+
+def how(code: int) -> str:
+    """An exit code in words; negative or above 128 is a signal."""
+    number = -code if code < 0 else code - 128
+    if number <= 0:
+        return "exited with code %d" % code
+    try:
+        return "was ended by signal %d (%s)" % (number, signal.Signals(number).name)
+    except ValueError:
+        return "exited with code %d" % code
