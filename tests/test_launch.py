@@ -125,6 +125,12 @@ def seen(run: runs.Run) -> dict[str, Any]:
     return json.loads((run.path / "seen.json").read_text())  # type: ignore[no-any-return]
 
 
+def raylet() -> Path:
+    """Ray's own daemon, as installed."""
+    (found,) = Path(sys.prefix).glob("lib/python3*/site-packages/ray/core/src/ray/raylet/raylet")
+    return found
+
+
 NASTY = [
     'a.b="x y"',
     "it's $HOME `id`",
@@ -230,12 +236,17 @@ def test_a_node_that_cannot_start_ray_is_named_with_the_cause(launch: Launch) ->
 
 
 def test_ray_start_that_fails_on_a_worker_is_named_with_its_words(launch: Launch) -> None:
-    """A port of the worker is taken behind our back: Ray itself has to refuse."""
-    run = launch.submit("--set", "site.environment.RAY_raylet_start_wait_time_s=oops")
-    job = launch.over(run)
-    assert job["JobState"] == "FAILED"
+    """On one node the program ``ray start`` needs is not the one that the others have."""
+    launch.cluster.exec("node3", ["mount", "--bind", "/bin/false", str(raylet())])
+    try:
+        run = launch.submit()
+        job = launch.over(run)
+    finally:
+        launch.cluster.exec("node3", ["umount", str(raylet())])
+    assert (job["JobState"], job["ExitCode"]) == ("FAILED", "69:0")
     assert run.outcome["component"] == "ray"
-    assert run.outcome["node"] in launch.cluster.spec().nodes
+    assert run.outcome["node"] == "node3"
+    assert "ray" in run.outcome["cause"]
     launch.nothing_left(run)
 
 

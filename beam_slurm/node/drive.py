@@ -4,16 +4,13 @@ Runs on the head, in the container, as an overlapping step. Its exit code is the
 """
 
 import argparse
-import os
 import signal
 import subprocess
-import sys
 import time
 from types import FrameType
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
-from beam_slurm.node import events, processes
-from beam_slurm.node.ray import wait_for
+from beam_slurm.node import events, gcs, processes
 
 NOT_UP = 69  # EX_UNAVAILABLE: Ray never became what the job needs
 
@@ -53,20 +50,23 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
     """
     deadline = time.monotonic() + seconds
     began = time.time()
-    client = _client(seconds)
+    try:
+        client = gcs.connect(seconds)
+    except gcs.NoRay as problem:
+        raise NotUp(str(problem)) from None
     joined = {}  # type: Dict[str, float]
-    problem = "Ray's head does not answer"
+    why = "Ray's head does not answer"
     while True:
         try:
-            alive = _alive(client)
+            alive = gcs.alive(client)
         except Exception as error:  # the head may still be starting: the deadline decides
-            problem = "asking Ray for its nodes failed: %s: %s" % (type(error).__name__, error)
+            why = "asking Ray for its nodes failed: %s: %s" % (type(error).__name__, error)
         else:
             for name in sorted(set(alive) - set(joined)):
                 events.record(attempt, events.make("node-up", node=name))
             joined = alive
-            problem = difference(nodes, gpus, joined)
-            if not problem:
+            why = difference(nodes, gpus, joined)
+            if not why:
                 events.record(
                     attempt,
                     events.make("ray-up", nodes=len(nodes), gpus=gpus, since=round(began, 3)),
@@ -77,7 +77,7 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
                 )
                 return
         if time.monotonic() > deadline:
-            raise NotUp("%s (waited %.0f s)" % (problem, seconds))
+            raise NotUp("%s (waited %.0f s)" % (why, seconds))
         time.sleep(0.1)
 
 
@@ -101,28 +101,6 @@ def run(entry: List[str], attempt: str) -> int:
     events.record(attempt, events.make("entry-ended", code=code))
     processes.end_all(GRACE)
     return code
-
-
-def _client(seconds: float) -> Any:
-    """Ray's client of its control store, the cheapest way to ask who is there."""
-    try:
-        from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
-    except ImportError as problem:
-        raise NotUp("this Python (%s) has no Ray: %s" % (sys.executable, problem)) from problem
-    try:
-        wait_for(os.environ["RAY_ADDRESS"], seconds)
-    except TimeoutError as problem:
-        raise NotUp(str(problem)) from None
-    return GcsClient(address=os.environ["RAY_ADDRESS"])
-
-
-def _alive(client: Any) -> Dict[str, float]:
-    """Name and GPUs of each live node."""
-    return {
-        info.node_name: float(info.resources_total.get("GPU", 0))
-        for info in client.get_all_node_info().values()
-        if info.state == 0
-    }
 
 
 def difference(nodes: List[str], gpus: int, joined: Dict[str, float]) -> str:

@@ -14,7 +14,7 @@ LOWEST, HIGHEST = 10000, 65000
 EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 
 # Offsets in a block. Worker processes take the rest: one port each.
-GCS, DASHBOARD, AGENT_HTTP, AGENT_GRPC, RUNTIME_ENV, NODE, OBJECTS, METRICS, CLIENT = range(9)
+GCS, DASHBOARD, AGENT_HTTP, AGENT_GRPC, RUNTIME_ENV, NODE, OBJECTS, METRICS = range(8)
 FIRST_WORKER = 20
 
 

@@ -7,7 +7,6 @@ folder, says on its standard output what went wrong, and leaves no process behin
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import signal
 import socket
@@ -16,7 +15,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-from beam_slurm.node import address, events, fit, ports, processes, raylog
+from beam_slurm.node import address, events, fit, gcs, ports, processes, raylog
 
 STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to every task
 
@@ -60,8 +59,14 @@ def main(argv: List[str]) -> int:
     try:
         fit.check(args.gpus, args.object_store)
         fit.private_folder(args.temp)
-        child = _fork(_command(args, name), args, log)
-        _, status = os.waitpid(child, 0)
+        command = _command(args, name)
+        deadline = time.monotonic() + args.deadline
+        while True:
+            child = _fork(command, args, log)
+            _, status = os.waitpid(child, 0)
+            if not raylog.was_slow(raylog.read(log)) or time.monotonic() > deadline:
+                break
+            processes.end_all(0)
         _report(name, log, processes.code(status))
         return _await_stop()
     except Stop:
@@ -102,9 +107,6 @@ def _command(args: argparse.Namespace, name: str) -> List[str]:
         options["address"] = os.environ["RAY_ADDRESS"]
         return _words(options)
     options.update({"port": gcs, "temp-dir": args.temp})
-    if importlib.util.find_spec("grpc"):
-        # Ray starts its client server wherever it can, on 10001 unless told otherwise.
-        options["ray-client-server-port"] = int(gcs) + ports.CLIENT
     if args.dashboard:
         # Not include-dashboard=true: then Ray would wait for it before it starts its raylet.
         options["dashboard-host"], options["dashboard-port"] = args.dashboard.rsplit(":", 1)
@@ -133,13 +135,12 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         # that a failure to start it.
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "0")
         os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
-        from ray.scripts.scripts import main as ray
-
+        ray = _command_line()
         if "--head" not in command:
-            wait_for(os.environ["RAY_ADDRESS"], args.deadline)
+            _await_head(args.deadline)
         sys.argv = ["ray", "start", *PLAIN, "--block", "--disable-usage-stats", *command]
         print("$", " ".join(sys.argv), flush=True)
-        ray()  # type: ignore[no-untyped-call,unused-ignore]
+        ray.main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -150,20 +151,29 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         os._exit(code)
 
 
-def wait_for(where: str, seconds: float) -> None:
-    """Return when the TCP port ``where`` (ip:port) answers; TimeoutError after ``seconds``."""
-    host, port = where.rsplit(":", 1)
+def _command_line() -> Any:
+    """Ray's command line, without what no job needs; a Ray that lacks these names is left alone.
+
+    Its client server would be one more port and a second of the head's start, and the commands
+    of its dashboard are slow to import: Ray itself allows for their absence.
+    """
+    for unused in ("util.state.state_cli", "dashboard.modules.job.cli", "serve.scripts"):
+        sys.modules["ray." + unused] = None  # type: ignore[assignment]
+    from ray.scripts import scripts
+
+    if hasattr(scripts, "get_ray_client_dependency_error"):
+        scripts.get_ray_client_dependency_error = lambda: "not wanted"
+    return scripts
+
+
+def _await_head(seconds: float) -> None:
+    """Return when the head itself is a node of Ray: until then a worker's raylet may not start.
+
+    ``ray start`` would wait for that too, but looks only every other second, forty seconds long.
+    """
+    client = gcs.connect(seconds)
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, int(port)), 2).close()
-            return
-        except OSError as problem:
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    "the head's Ray at %s did not answer within %.0f s: %s"
-                    % (where, seconds, problem)
-                ) from None
+    while not gcs.alive(client) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

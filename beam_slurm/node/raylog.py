@@ -5,6 +5,7 @@ import signal
 from typing import List
 
 STARTED = "Ray runtime started."
+BEGIN = "$ ray start"  # the line by which our own log begins each start
 TAIL = 12  # lines of a log that are worth a place in an error
 
 # How ``ray start --block`` names a dead process: "  raylet [exit code=-9]".
@@ -14,6 +15,14 @@ DEAD = re.compile(r"^\s*(\w+) \[exit code=(-?\d+)\]")
 def has_started(lines: List[str]) -> bool:
     """Whether ``ray start`` finished its work here."""
     return any(STARTED in line for line in lines)
+
+
+def was_slow(lines: List[str]) -> bool:
+    """Whether Ray gave up on its own raylet: it has 30 s, whatever the storage or the load.
+
+    Another try finds in the page cache what the first one had to read.
+    """
+    return any("timed out during startup" in line for line in lines)
 
 
 def cause(lines: List[str], code: int) -> str:
@@ -27,12 +36,13 @@ def cause(lines: List[str], code: int) -> str:
 
 
 def read(log: str) -> List[str]:
-    """The lines of a log that say something; the raylet's dumps of its state do not."""
+    """The lines of the last ``ray start`` that say something; dumps of state do not."""
     try:
         with open(log, errors="replace") as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except OSError:
         return []
+    lines = text[max(text.rfind(BEGIN), 0) :].splitlines()
     return [line for line in lines if line.strip() and "[state-dump]" not in line]
 
 
