@@ -24,7 +24,7 @@ from beam_slurm import __version__, frameworks, runs, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import Profile
+from beam_slurm.schema import NAME, Profile
 
 TEMPLATES = Path(str(files("beam_slurm"))) / "data" / "templates"
 
@@ -82,6 +82,12 @@ def make_request(
     secret.refuse("the overrides", overrides)
     secret.refuse("framework.entry", getattr(profile.framework, "entry", None) or ())
     secret.refuse("site.environment", (f"{k}={v}" for k, v in profile.site.environment.items()))
+    if not NAME.fullmatch(profile.job_name):
+        raise BeamSlurmError(
+            f"{profile.job_name!r} cannot name a job",
+            why="a name is 1 to 64 of A-Z a-z 0-9 . _ -",
+            remedy="rename the profile's file, or set job.name",
+        )
     if local and profile.hardware.nodes != 1:
         raise BeamSlurmError(
             f"{profile.name} wants {profile.hardware.nodes} nodes, without Slurm there is one",
@@ -146,6 +152,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
     """The #SBATCH lines in the order in which people look for them; None is an option alone."""
     profile, site, hardware = request.profile, request.profile.site, request.profile.hardware
     gpu = site.gpu_names.get(hardware.gpu, hardware.gpu)
+    gpus = f"{gpu}:{hardware.gpus_per_node}" if gpu else f"{hardware.gpus_per_node}"
     wanted: list[tuple[str, Any]] = [
         ("job-name", profile.job_name),
         ("comment", request.token),
@@ -159,9 +166,9 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
     ]
     found = [(option, value) for option, value in wanted if value is not None]
     if site.gpu_request == "gres":
-        found.append(("gres", f"gpu:{gpu}:{hardware.gpus_per_node}"))
+        found.append(("gres", f"gpu:{gpus}"))
     elif site.gpu_request == "gpus-per-node":
-        found.append(("gpus-per-node", f"{gpu}:{hardware.gpus_per_node}"))
+        found.append(("gpus-per-node", gpus))
     if hardware.cpus_per_node:
         found.append(("cpus-per-task", hardware.cpus_per_node))
     if hardware.exclusive:

@@ -43,6 +43,14 @@ class Resolved:
         """ "file:line" or "--set" of one value; None for a default of the schema."""
         return self.document.places.get(key)
 
+    def assumption(self, key: str) -> str | None:
+        """Why the value of a dotted key is an assumption; None if it is a fact or was set here."""
+        why = self.profile.assumed.get(key)
+        origin = self.origin(tuple(key.split("."))) or ""
+        told = self.document.place(("assumed", key)) or ""
+        same_file = origin.rpartition(":")[0] == told.rpartition(":")[0]
+        return why if same_file or origin.startswith("profiles/hardware/") else None
+
     def values(self) -> Iterator[tuple[str, Any, str | None]]:
         """Every value as (dotted key, value, origin), in the order of the schema."""
         yield from self._values((), self.profile.model_dump(exclude={"assumed", "name"}))
@@ -138,6 +146,12 @@ def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
     if str(path) in chain:
         raise BeamSlurmError(f"{shown} extends itself", why=" -> ".join([*chain, str(path)]))
     document = load(path, shown)
+    if "name" in document.data:
+        raise BeamSlurmError(
+            "a profile's name is the name of its file",
+            where=document.place(("name",)),
+            remedy="leave the key name out; the job's name is job.name",
+        )
     hardware = document.data.get("hardware")
     if isinstance(hardware, str):
         document = _with_hardware(document, hardware)
@@ -153,6 +167,8 @@ def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
             "extends takes the name of one profile", where=document.place(("extends",))
         )
     root, below = _compose(base, (*chain, str(path)))
+    if isinstance(hardware, str):  # other nodes, not a mixture
+        below.data.pop("hardware", None)
     below.merge(document)
     return root, below
 
@@ -229,6 +245,8 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
     where = document.place(key)
     name = dotted(key)
     if detail["type"] == "extra_forbidden":
+        if key == ("site", "site"):
+            return where, "a site file holds the keys themselves", "leave out the line site:"
         allowed = sorted(model.model_fields) if model else []
         inside = dotted(key[:-1]) or "a profile"
         return (

@@ -102,13 +102,14 @@ class Run:
 
     def state(self) -> State:
         """Slurm's word and our own end marker together; 0:0 alone is never success."""
-        outcome, manifest = self.outcome, self.manifest
+        manifest = self.manifest
         if manifest.get("executor") == "local":
-            return self._local(outcome, manifest)
+            return self._local(manifest)
         job_id = manifest.get("job")
         if not job_id:
             return State("unknown", "it was never submitted, or nobody could say so")
         job = slurm.job(job_id)
+        outcome = self.outcome  # read after Slurm was asked: it is there before the job is over
         if outcome and not (job and job.state == "PENDING"):  # then it was requeued
             return _from_outcome(outcome, job)
         if job is None:
@@ -128,11 +129,12 @@ class Run:
         started = any(event["beam-slurm"] == "entry-started" for event in self.events())
         return State("running" if started else "starting", "", None, job)
 
-    def _local(self, outcome: dict[str, Any], manifest: dict[str, Any]) -> State:
-        if outcome:
-            return _from_outcome(outcome, None)
+    def _local(self, manifest: dict[str, Any]) -> State:
         pid = manifest.get("pid")
-        if not pid or not Path(f"/proc/{pid}").exists():
+        gone = not pid or not Path(f"/proc/{pid}").exists()
+        if outcome := self.outcome:
+            return _from_outcome(outcome, None)
+        if gone:
             return State("failed", "the process is gone and left no outcome.json", 1)
         started = any(event["beam-slurm"] == "entry-started" for event in self.events())
         return State("running" if started else "starting")
@@ -151,9 +153,9 @@ def _unwitnessed(job: slurm.Job, log: Path | None) -> str:
         return "0:53: the log could not be written: the run folder is not on shared storage"
     if job.state == "COMPLETED":
         return "Slurm says COMPLETED, but the script did not come to its end"
-    return f"Slurm: {job.state} {job.exit_code} {job.reason}".rstrip() + (
-        f"; see {log}" if log and log.stat().st_size else ""
-    )
+    said = f"Slurm: {job.state} {job.exit_code} {job.reason}".rstrip()
+    lines = log.read_text(errors="replace").splitlines() if log else []
+    return f"{said}; last in the log: {lines[-1]}" if lines else said
 
 
 def _exit_code(job: slurm.Job) -> int:

@@ -198,7 +198,7 @@ class Site(Model):
     reservation: str | None = None
     constraint: str | None = None
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
-    gpu_names: dict[str, str] = {}  # our name -> the type in this cluster's gres
+    gpu_names: dict[str, str] = {}  # our name -> the type in this cluster's gres; "" if it has none
     container: Literal["pyxis", "bare"] = "pyxis"
     images: dict[str, str] = {}  # e.g. nemo-rl-colocated: /shared/images/nemo-rl.sqsh
     mounts: list[str] = []  # SOURCE:TARGET, besides those that the framework needs
@@ -213,9 +213,9 @@ class Site(Model):
             raise ValueError("white space is not allowed here")
         return value
 
-    @field_validator("gpu_names", "images")
+    @field_validator("images")
     @classmethod
-    def _values(cls, value: dict[str, str]) -> dict[str, str]:
+    def _images(cls, value: dict[str, str]) -> dict[str, str]:
         for text in value.values():
             _not_blank(text)
         return value

@@ -250,6 +250,11 @@ def _remedy(said: str) -> str | None:
 
 
 _REMEDIES: Sequence[tuple[str, str]] = (
+    (
+        r"configuration source",
+        "this shell does not know the cluster: set SLURM_CONF, or load the site's Slurm module; "
+        'for the embedded one: eval "$(beam-slurm cluster env)"',
+    ),
     (r"account", "set site.account to an account of yours: sacctmgr show associations user=$USER"),
     (r"invalid qos", "set site.qos to one that your account may use"),
     (r"invalid partition", "set site.partition: sinfo lists the partitions"),

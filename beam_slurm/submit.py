@@ -28,6 +28,7 @@ def submit(request: JobRequest) -> runs.Run:
     refuse_missing(request)
     if not request.local:
         check_cluster(request)
+    first = not request.run.parent.exists()
     run = _folder(request)
     try:
         if request.local:
@@ -37,6 +38,8 @@ def submit(request: JobRequest) -> runs.Run:
     except BeamSlurmError as error:
         if "before another try" not in (error.remedy or ""):
             shutil.rmtree(run.path, ignore_errors=True)
+            if first:
+                shutil.rmtree(run.path.parent, ignore_errors=True)
         raise
     return run
 

@@ -11,7 +11,9 @@ finish() {
 
 if [[ $(id -u) != 0 ]] || ! command -v slurmctld >/dev/null; then
   echo "No root or no Slurm packages here: the demo runs on this machine alone, without Slurm."
-  beam-slurm submit --profile demo --nodes 1 --local --wait
+  gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+  beam-slurm submit --profile demo --nodes 1 --set hardware.gpus_per_node="$((gpus > 1 ? gpus : 1))" \
+    --local --wait
   finish
   exit
 fi

@@ -42,7 +42,7 @@ def event(run: Run, name: str, after: float, attempt: int = 0, **facts: Any) -> 
 
 def bring_up(run: Run, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
     """Everything until the entry has started."""
-    event(run, "batch-started", 0, head="n1", port=6379)
+    event(run, "batch-started", 0, node="n1", port=6379)
     for at, node in enumerate(nodes):
         event(run, "node-up", 2 + at, node=node)
     event(run, "ray-up", 4, nodes=len(nodes), gpus=2 * len(nodes), since=T0 + 1)

@@ -198,8 +198,28 @@ def test_what_differs_from_the_published_recipe_is_handed_on() -> None:
         "b300-colocated", "recipe.steps=50", "recipe.evaluation.every=10"
     ).launch.entry
     assert changed[4:] == ("grpo.val_period=10", "grpo.max_num_steps=50")
-    with pytest.raises(BeamSlurmError, match=r"recipe\.learning_rate cannot be changed"):
-        request("b300-colocated", "recipe.learning_rate=1e-5")
+    for profile, key in (
+        ("b300-colocated", "recipe.learning_rate=1e-5"),
+        ("demo", "recipe.evaluation.problems=3"),
+    ):
+        with pytest.raises(BeamSlurmError, match="cannot be changed for") as caught:
+            request(profile, key)
+        assert str(caught.value).startswith(f"--set {key.partition('=')[0]}: ")
+
+
+def test_bare_nodes_use_the_site_s_own_paths() -> None:
+    launch = request("b300-colocated", "site.container=bare").launch
+    assert launch.container is None
+    assert launch.workdir == "/shared/nemo-rl"
+    assert launch.environment["BEAM_CHECKPOINT"] == "/shared/models/Beam"
+    assert launch.environment["BEAM_LOG_DIR"] == "/shared/outputs/golden-0123ab"
+
+
+def test_gpus_without_a_type_and_odd_profile_names(tmp_path: Path) -> None:
+    assert "\n#SBATCH --gpus-per-node=8\n" in str(request("demo", "site.gpu_names={h200: ''}"))
+    (tmp_path / "my prof.yaml").write_text("extends: demo\n")
+    with pytest.raises(BeamSlurmError, match="'my prof' cannot name a job"):
+        request(str(tmp_path / "my prof.yaml"))
 
 
 @pytest.mark.parametrize(

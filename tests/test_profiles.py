@@ -157,6 +157,34 @@ def test_an_unknown_profile_names_the_nearest() -> None:
         resolve("./absent.yaml")
 
 
+def test_a_named_hardware_replaces_that_of_the_base(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: b300-colocated\nhardware: embedded\n")
+    hardware = resolve(str(path)).profile.hardware
+    assert (hardware.gpu, hardware.nodes, hardware.gpu_memory_gb) == ("h200", 4, None)
+
+
+def test_an_assumption_ends_where_the_user_sets_the_value(tmp_path: Path) -> None:
+    assert resolve("b300-colocated").assumption("job.time")
+    assert resolve("b300-colocated").assumption("hardware.gpu_memory_gb")
+    assert resolve("b300-colocated").assumption("recipe.steps") is None
+    assert resolve("b300-colocated", "job.time=2:00:00").assumption("job.time") is None
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: b300-colocated\njob:\n  time: '2:00:00'\n")
+    assert resolve(str(path)).assumption("job.time") is None
+
+
+def test_keys_that_mean_nothing_here_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: demo\nname: other\n")
+    with pytest.raises(BeamSlurmError, match="name of its file"):
+        resolve(str(path))
+    site = tmp_path / "s.yaml"
+    site.write_text("site:\n  partition: gpu\n")
+    with pytest.raises(BeamSlurmError, match="leave out the line site:"):
+        resolve("demo", site=site)
+
+
 def test_a_profile_cannot_extend_itself(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: ./b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: ./a.yaml\n")

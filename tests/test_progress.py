@@ -71,7 +71,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def start(scene: Scene) -> None:
     scene.job = RUNNING
-    folders.event(scene.run, "batch-started", 0, head="n1", port=6379)
+    folders.event(scene.run, "batch-started", 0, node="n1", port=6379)
 
 
 def train(scene: Scene, first: int, last: int) -> None:
@@ -184,7 +184,7 @@ def test_a_requeue_is_told(scene: Scene) -> None:
     start(scene)
     folders.bring_up(run)
     code, said = scene.play(
-        lambda: folders.event(run, "batch-started", 500, 1, head="n3", port=1),
+        lambda: folders.event(run, "batch-started", 500, 1, node="n3", port=1),
         lambda: folders.outcome(run, 600, 1),
     )
     assert code == 0

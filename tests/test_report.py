@@ -262,7 +262,7 @@ def test_status_of_a_starting_run_names_the_missing(
     tmp_path: Path, job: dict[str, slurm.Job]
 ) -> None:
     run = folders.make(tmp_path)
-    folders.event(run, "batch-started", 0, head="n1", port=1)
+    folders.event(run, "batch-started", 0, node="n1", port=1)
     folders.event(run, "node-up", 2, node="n1")
     job["17"] = slurm.Job("17", "RUNNING", nodes="n[1-2]")
     said = call(status, tmp_path, "17").output

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.group(epilog="\b\nExamples:\n  beam-slurm profiles list\n  beam-slurm profiles show demo\n")
@@ -37,7 +41,6 @@ def list_profiles(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -48,7 +51,7 @@ def list_profiles(as_json: bool) -> None:
         table.add_row(
             *map(str, (row["name"], row["framework"], size, row["schedule"], row["description"]))
         )
-    Console().print(table)
+    _console().print(table)
 
 
 @profiles.command("show")
@@ -64,13 +67,12 @@ def show(name: str, settings: tuple[str, ...], site: Path | None, as_json: bool)
 
     resolved = room.resolve(name, site=site, settings=room.parse_settings(settings))
     rows = [
-        {"key": key, "value": value, "origin": origin, "assumed": resolved.profile.assumed.get(key)}
+        {"key": key, "value": value, "origin": origin, "assumed": resolved.assumption(key)}
         for key, value, origin in resolved.values()
     ]
     if as_json:
         click.echo(json.dumps({row["key"]: row for row in rows}, indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -79,7 +81,16 @@ def show(name: str, settings: tuple[str, ...], site: Path | None, as_json: bool)
     for row in rows:
         mark = " (assumed)" if row["assumed"] else ""
         table.add_row(str(row["key"]), f"{row['value']}{mark}", row["origin"] or "default")
-    console = Console()
+    console = _console()
     console.print(table)
-    for key, why in resolved.profile.assumed.items():
-        console.print(f"assumed  {key}: {why}", style="yellow")
+    for row in rows:
+        if row["assumed"]:
+            console.print(f"assumed  {row['key']}: {row['assumed']}", style="yellow")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    made = Console()
+    # In a pipe nobody sees a right margin: keep a row on its line.
+    return made if made.is_terminal else Console(width=200)

@@ -5,11 +5,28 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from beam_slurm.frameworks.changes import changes
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import Demo
 
 EXAMPLES = Path(str(files("beam_slurm"))) / "data" / "examples"
+
+
+# What train.py can be told; all of it is said, so that the script shows it.
+KNOWN = frozenset(
+    {
+        ("schedule",),
+        ("steps",),
+        ("prompts_per_step",),
+        ("responses_per_prompt",),
+        ("learning_rate",),
+        ("seed",),
+        ("evaluation", "every"),
+        ("checkpoint", "enabled"),
+        ("checkpoint", "every"),
+    }
+)
 
 
 def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
@@ -18,6 +35,7 @@ def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
     assert isinstance(profile.framework, Demo)
     folder = (EXAMPLES / "grpo_digits").resolve()
     recipe = profile.recipe
+    changes(resolved, KNOWN, "train.py --help lists what else it takes, behind --")
     entry = [
         "python",
         str(folder / "train.py"),
@@ -28,7 +46,7 @@ def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
         f"--responses-per-prompt={recipe.responses_per_prompt}",
         f"--learning-rate={recipe.learning_rate:g}",
         f"--eval-every={recipe.evaluation.every}",
-        *([f"--save-every={recipe.checkpoint.every}"] if recipe.checkpoint.enabled else []),
+        f"--save-every={recipe.checkpoint.every if recipe.checkpoint.enabled else 0}",
         *([f"--seed={recipe.seed}"] if recipe.seed is not None else []),
     ]
     return Launch(

@@ -9,17 +9,17 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from beam_slurm.errors import BeamSlurmError
+from beam_slurm.frameworks.changes import changes
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NemoRL
-from beam_slurm.yamlfile import dotted
+from beam_slurm.yamlfile import Key
 
 CHECKOUT, MODELS, OUTPUTS = "/workspace/nemo-rl", "/root/models", "/root/shared_data"
 
 # Settings of a recipe that have a name in NeMo RL's configuration. The published values stand in
 # its own YAML; only what differs from them is handed on.
-OVERRIDES = {
+OVERRIDES: dict[Key, str] = {
     ("steps",): "grpo.max_num_steps",
     ("prompts_per_step",): "grpo.num_prompts_per_step",
     ("responses_per_prompt",): "grpo.num_generations_per_prompt",
@@ -43,23 +43,28 @@ def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
     outputs = missing.need(
         site.paths.outputs, "site.paths.outputs", "shared folder for logs and checkpoints"
     )
-    image = missing.need(
-        site.images.get(framework.image),
-        f"site.images.{framework.image}",
-        "NeMo RL image with Beam support: nobody publishes one, its guide tells how to build it",
-    )
+    mounts = {checkout: CHECKOUT, models: MODELS, outputs: OUTPUTS}
+    image = None
+    if site.container == "bare":  # the same folders, by the names that the hosts have for them
+        mounts = {path: path for path in mounts}
+    else:
+        image = missing.need(
+            site.images.get(framework.image),
+            f"site.images.{framework.image}",
+            "NeMo RL image with Beam support: nobody publishes one, see its guide",
+        )
     return Launch(
         title="NeMo RL",
         entry=("python", "examples/run_grpo.py", "--config", framework.config, *_differs(resolved)),
-        workdir=CHECKOUT,
+        workdir=mounts[checkout],
         environment={
-            "BEAM_CHECKPOINT": f"{MODELS}/Beam",
-            "BEAM_LOG_DIR": f"{OUTPUTS}/{run_id}",
+            "BEAM_CHECKPOINT": f"{mounts[models]}/Beam",
+            "BEAM_LOG_DIR": f"{mounts[outputs]}/{run_id}",
             "OMP_NUM_THREADS": "16",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # workers take the image's Python as it is
         },
         container=image,
-        mounts=(f"{checkout}:{CHECKOUT}", f"{models}:{MODELS}", f"{outputs}:{OUTPUTS}"),
+        mounts=tuple(f"{source}:{target}" for source, target in mounts.items()),
         # Its placement asks for these on every node of a cluster that Slurm started.
         resources={
             "worker_units": profile.hardware.gpus_per_node,
@@ -69,40 +74,13 @@ def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
 
 
 def _differs(resolved: Resolved) -> list[str]:
-    """Hydra overrides for what is not as published.
-
-    Raises:
-        BeamSlurmError: for a setting that this framework has no name for.
-    """
-    published = _flat(resolved.published.model_dump())
-    wanted = _flat(resolved.profile.recipe.model_dump())
-    words = []
-    for key in sorted(set(published) | set(wanted)):
-        if published.get(key) == wanted.get(key):
-            continue
-        name = OVERRIDES.get(key)
-        if not name:
-            full = ("recipe", *key)
-            raise BeamSlurmError(
-                f"{dotted(full)} cannot be changed for NeMo RL by this name",
-                where=resolved.document.place(full),
-                why=f"its own YAML decides: {resolved.profile.framework.name} takes overrides",
-                remedy="give NeMo RL's own key behind --, for example: -- policy.optimizer...=",
-            )
-        words.append(f"{name}={_hydra(wanted.get(key))}")
+    """Hydra overrides for what is not as published."""
+    hint = "give NeMo RL its own key behind --: beam-slurm submit ... -- policy.some.key=value"
+    found = changes(resolved, OVERRIDES, hint)
+    words = [f"{OVERRIDES[key]}={_hydra(value)}" for key, value in found.items()]
     if "checkpointing.enabled=true" in words:
         words.append("checkpointing.checkpoint_dir=${oc.env:BEAM_LOG_DIR}/checkpoints")
     return words
-
-
-def _flat(tree: dict[str, Any], at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    found: dict[tuple[str, ...], Any] = {}
-    for word, value in tree.items():
-        if isinstance(value, dict):
-            found.update(_flat(value, (*at, word)))
-        else:
-            found[(*at, word)] = value
-    return found
 
 
 def _hydra(value: Any) -> str:

@@ -41,7 +41,7 @@ def main(argv: List[str]) -> int:
     except (NoAddress, ports.NoPorts) as problem:
         print("beam-slurm: %s: %s" % (socket.gethostname(), problem), file=sys.stderr)
         return 2
-    events.record(args.attempt, events.make("batch-started", head=ip, port=gcs))
+    events.record(args.attempt, events.make("batch-started", node=_name(), head=ip, port=gcs))
     print(ip, gcs, dashboard, min(cpus(os.environ["SLURM_JOB_CPUS_PER_NODE"])))
     return 0
 
@@ -89,12 +89,16 @@ def usable(ip: str) -> bool:
     return not (address.is_loopback or address.is_link_local or address.is_unspecified)
 
 
+def _name() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
 def _virtual(name: str) -> bool:
     return name.startswith(("docker", "br-", "veth", "virbr", "lo", "cni", "podman"))
 
 
 def _resolved() -> List[str]:
-    name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    name = _name()
     own_addresses = {ip for _, ip in _all()}
     found = []
     for host in (name, socket.gethostname()):

@@ -4,6 +4,7 @@ Runs on the head, in the container, as an overlapping step. Its exit code is the
 """
 
 import argparse
+import os
 import signal
 import subprocess
 import time
@@ -31,6 +32,7 @@ def main(argv: List[str]) -> int:
     parser.add_argument("entry", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
+    environment = dict(os.environ)  # as it is before Ray, which the gate imports, adds to it
     processes.adopt_orphans()
     processes.raise_limits()
     try:
@@ -39,7 +41,7 @@ def main(argv: List[str]) -> int:
         events.record(args.attempt, events.make("gate-failed", why=str(problem)))
         events.say(str(problem))
         return NOT_UP
-    return run(entry, args.attempt)
+    return run(entry, environment, args.attempt)
 
 
 def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
@@ -81,10 +83,10 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
         time.sleep(0.1)
 
 
-def run(entry: List[str], attempt: str) -> int:
+def run(entry: List[str], environment: Dict[str, str], attempt: str) -> int:
     """Run the entry as a child, pass signals on, and return its code as a shell would."""
     try:
-        child = subprocess.Popen(entry, stdin=subprocess.DEVNULL)
+        child = subprocess.Popen(entry, env=environment, stdin=subprocess.DEVNULL)
     except OSError as problem:
         why = "cannot start %s: %s" % (entry[0], problem.strerror)
         events.record(attempt, events.make("entry-failed", why=why))

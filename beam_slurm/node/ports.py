@@ -15,6 +15,7 @@ EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 
 # Offsets in a block. Worker processes take the rest: one port each.
 GCS, DASHBOARD, AGENT_HTTP, AGENT_GRPC, RUNTIME_ENV, NODE, OBJECTS, METRICS = range(8)
+HEAD_METRICS, DASHBOARD_METRICS = 8, 9
 FIRST_WORKER = 20
 
 
@@ -42,6 +43,14 @@ def for_node(ip: str, job: int, gcs: int, head: bool) -> Dict[str, int]:
         "metrics-export-port": base + METRICS,
         "min-worker-port": base + FIRST_WORKER,
         "max-worker-port": base + BLOCK - 1,
+    }
+
+
+def metrics_of_head(gcs: int) -> Dict[str, str]:
+    """Variables for the metrics servers that only the head has."""
+    return {
+        "AUTOSCALER_METRIC_PORT": str(gcs + HEAD_METRICS),
+        "DASHBOARD_METRIC_PORT": str(gcs + DASHBOARD_METRICS),
     }
 
 

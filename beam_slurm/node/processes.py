@@ -48,6 +48,16 @@ def stat(pid: int) -> Optional[List[str]]:
         return None
 
 
+def dead_children(pid: int) -> Set[str]:
+    """Names of the children of ``pid`` that have ended and that it has not looked at yet."""
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+            children = [int(child) for child in file.read().split()]
+    except OSError:
+        return set()
+    return {name(child) for child in children if (stat(child) or ["?"])[0] == "Z"}
+
+
 def name(pid: int) -> str:
     """The short name of a process, "" if it is gone."""
     try:

@@ -17,6 +17,8 @@ from typing import Any, Dict, List, Optional
 
 from beam_slurm.node import address, events, fit, gcs, ports, processes, raylog
 
+DAEMONS = {"raylet", "gcs_server"}
+
 STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to every task
 
 SIGNALS = (STOP, signal.SIGTERM, signal.SIGINT)
@@ -63,11 +65,11 @@ def main(argv: List[str]) -> int:
         deadline = time.monotonic() + args.deadline
         while True:
             child = _fork(command, args, log)
-            _, status = os.waitpid(child, 0)
+            code = _watch(child)
             if not raylog.was_slow(raylog.read(log)) or time.monotonic() > deadline:
                 break
             processes.end_all(0)
-        _report(name, log, processes.code(status))
+        _report(name, log, code)
         return _await_stop()
     except Stop:
         return _stopped(name, log, child)
@@ -106,7 +108,8 @@ def _command(args: argparse.Namespace, name: str) -> List[str]:
     if not head:
         options["address"] = os.environ["RAY_ADDRESS"]
         return _words(options)
-    options.update({"port": gcs, "temp-dir": args.temp})
+    # Ray opens its own folder to everybody; the one around it stays ours.
+    options.update({"port": gcs, "temp-dir": os.path.join(args.temp, "ray")})
     if args.dashboard:
         # Not include-dashboard=true: then Ray would wait for it before it starts its raylet.
         options["dashboard-host"], options["dashboard-port"] = args.dashboard.rsplit(":", 1)
@@ -134,6 +137,8 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         # Nobody waits for the dashboard: it comes up while the nodes join. Ray's own log calls
         # that a failure to start it.
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "0")
+        # Two of the head's servers take fixed ports unless told otherwise.
+        os.environ.update(ports.metrics_of_head(int(os.environ["RAY_ADDRESS"].rpartition(":")[2])))
         os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
         ray = _command_line()
         if "--head" not in command:
@@ -175,6 +180,24 @@ def _await_head(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not gcs.alive(client) and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def _watch(child: int) -> int:
+    """Wait for the end of ``ray start``; its exit code.
+
+    While it waits for its raylet it does not notice that the raylet is dead already.
+    """
+    deadline = 0.0
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return processes.code(status)
+        dead = processes.dead_children(child) & DAEMONS
+        if dead and not deadline:
+            deadline = time.monotonic() + 2  # time for its own, better word on it
+        elif dead and time.monotonic() > deadline:
+            raise fit.Unfit("Ray's %s ended while Ray was starting" % ", ".join(sorted(dead)))
+        time.sleep(0.2)
 
 
 def _await_stop() -> int:

@@ -5,6 +5,9 @@ import signal
 from typing import List
 
 STARTED = "Ray runtime started."
+# What daemons write while all is well: dumps of their state, and lines of level I.
+CHATTER = re.compile(r"\[state-dump\]|^\s*\[[-\d]+ [:,\d]+ I ")
+
 BEGIN = "$ ray start"  # the line by which our own log begins each start
 TAIL = 12  # lines of a log that are worth a place in an error
 
@@ -43,7 +46,7 @@ def read(log: str) -> List[str]:
     except OSError:
         return []
     lines = text[max(text.rfind(BEGIN), 0) :].splitlines()
-    return [line for line in lines if line.strip() and "[state-dump]" not in line]
+    return [line for line in lines if line.strip() and not CHATTER.search(line)]
 
 
 def how(code: int) -> str:

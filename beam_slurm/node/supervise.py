@@ -26,6 +26,7 @@ CANCELLED = 128 + signal.SIGTERM
 
 # How srun names the node that a message is about.
 SRUN = re.compile(r"^srun: error: (?:Task launch for \S+ failed on node )?([\w.-]+): (.+)$")
+NODE_FAILURE = re.compile(r"^srun: error: (Node failure) on ([\w.-]+)")
 
 
 def main(argv: List[str]) -> int:
@@ -160,7 +161,7 @@ class Supervisor:
         return found
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        self.cancelled = True
+        self.cancelled = self.failure is None
 
     def _ended(self) -> str:
         if self.driver.poll() is not None:
@@ -199,8 +200,11 @@ class Supervisor:
         event = events.parse(line)
         if event is None:
             print(line, file=sys.stderr, flush=True)
-            told = SRUN.match(line)
-            if told and not self.failure and not self.killing:
+            told, lost = SRUN.match(line), NODE_FAILURE.match(line)
+            if lost:  # Slurm then ends the job, as scancel would
+                event = events.make("node-failed", node=lost.group(2), why=lost.group(1))
+                self.cancelled = False
+            elif told and not (self.failure or self.killing or self.cancelled):
                 event = events.make("node-failed", node=told.group(1), why=told.group(2))
         elif event["beam-slurm"] == "node-failed":
             events.say("%s: %s" % (event.get("node"), event.get("why")))

@@ -58,7 +58,7 @@ class BringUp:
         times = {name: float(event["time"]) for name, event in first.items()}
         return cls(
             batch=times.get("batch-started"),
-            head=first.get("batch-started", {}).get("head"),
+            head=first.get("batch-started", {}).get("node"),
             up=tuple(sorted(up.items(), key=lambda item: item[1])),
             ray=times.get("ray-up"),
             entry=times.get("entry-started"),
