@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -54,9 +55,16 @@ def test_held_out_problems_are_never_sampled() -> None:
     assert not sampled & set(task.HELD_OUT)
 
 
-def test_a_step_has_the_asked_number_of_problems_whatever_it_is() -> None:
-    for count in (1, len(task.TRAINING), 2 * len(task.TRAINING) + 1):
-        assert len(task.sample_problems(seed=0, step=1, count=count)) == count
+def test_each_held_out_problem_is_trained_on_in_another_order() -> None:
+    trained = {tuple(sorted(problem)) for problem in task.TRAINING}
+    assert len(task.HELD_OUT) == 12
+    assert {tuple(sorted(problem)) for problem in task.HELD_OUT} <= trained
+
+
+def test_every_sum_is_sampled_equally_often() -> None:
+    problems = task.sample_problems(seed=0, step=1, count=9000)
+    counts = [sum(sum(problem) == total for problem in problems) for total in range(9)]
+    assert all(850 < count < 1150 for count in counts)
 
 
 def test_sampling_depends_on_seed_and_step_only() -> None:
@@ -119,7 +127,7 @@ def recipe(steps: int) -> Recipe:
         seed=0,
         steps=steps,
         responses_per_prompt=8,
-        learning_rate=1e-3,
+        learning_rate=5e-4,
         clip_low=0.2,
         clip_high=0.28,
     )
@@ -252,16 +260,16 @@ ray start --head --num-cpus=4 --include-dashboard=false --disable-usage-stats \
     --object-store-memory=100000000 --temp-dir="$RAY_TEMP" > ray.log 2>&1
 train() {
     name=$1; shift
-    python "$ENTRY/train.py" --output-dir "$name" --rollout-workers=2 --steps=30 --save-every=10 \
-        "$@" > "$name.log" 2>&1
+    python "$ENTRY/train.py" --output-dir "$name" --rollout-workers=2 --steps=24 --save-every=8 \
+        --learning-rate=1e-3 "$@" > "$name.log" 2>&1
 }
 train whole
 
 train cut &
-until test -d cut/checkpoints/step_000010; do sleep 0.1; done
+until test -d cut/checkpoints/step_000008; do sleep 0.1; done
 kill -KILL $(pgrep -f "output-dir cut ")
 wait || true
-cp -r cut/checkpoints/step_000010 cut/checkpoints/tmp_step_000090
+cp -r cut/checkpoints/step_000008 cut/checkpoints/tmp_step_000090
 train cut --resume
 
 train overlapped --mode=async
@@ -329,9 +337,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
 @pytest.mark.parametrize("name", ["whole", "overlapped"])
 def test_both_modes_learn(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
-    assert list(run.training) == list(range(1, 31))
-    assert run.accuracies[0] < 0.2
-    assert run.accuracies[-1] > 0.4
+    assert list(run.training) == list(range(1, 25))
+    rewards = [record["reward"] for record in run.training.values()]
+    assert fmean(rewards[-8:]) > 3 * fmean(rewards[:8])
+    assert run.accuracies[-1] > run.accuracies[0]
     assert run.log.splitlines()[-1] == f"final held-out accuracy {run.accuracies[-1]:.2f}"
 
 
@@ -339,7 +348,7 @@ def test_colocated_is_on_policy_and_async_one_update_behind(runs: dict[str, Run]
     assert all(record["logprob_diff"] < 1e-5 for record in runs["whole"].training.values())
     lagging = runs["overlapped"].training
     assert lagging[1]["logprob_diff"] < 1e-5
-    assert all(lagging[step]["logprob_diff"] > 1e-5 for step in range(2, 31))
+    assert all(lagging[step]["logprob_diff"] > 1e-5 for step in range(2, 25))
 
 
 def test_metrics_have_the_agreed_fields(runs: dict[str, Run]) -> None:
