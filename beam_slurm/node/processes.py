@@ -48,14 +48,27 @@ def stat(pid: int) -> Optional[List[str]]:
         return None
 
 
-def dead_children(pid: int) -> Set[str]:
-    """Names of the children of ``pid`` that have ended and that it has not looked at yet."""
+def children(pid: int) -> List[int]:
+    """The children of ``pid``, those among them that have ended and were not looked at yet."""
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
-            children = [int(child) for child in file.read().split()]
+            return [int(child) for child in file.read().split()]
     except OSError:
-        return set()
-    return {name(child) for child in children if (stat(child) or ["?"])[0] == "Z"}
+        return []
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is a zombie: over, and its parent does not know yet."""
+    return (stat(pid) or ["?"])[0] == "Z"
+
+
+def words(pid: int) -> List[str]:
+    """The command line of a process, [] if it is gone."""
+    try:
+        with open("/proc/%d/cmdline" % pid, errors="replace") as file:
+            return file.read().split("\0")
+    except OSError:
+        return []
 
 
 def name(pid: int) -> str:

@@ -13,11 +13,12 @@ import socket
 import sys
 import time
 from types import FrameType
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from beam_slurm.node import address, events, fit, gcs, ports, processes, raylog
 
-DAEMONS = {"raylet", "gcs_server"}
+DAEMONS = {"raylet", "gcs_server"}  # without them there is no Ray
+WATCHERS = {"dashboard.py", "monitor.py", "log_monitor.py"}
 
 STOP = signal.SIGUSR2  # the supervisor's "the run is over": srun hands it to every task
 
@@ -115,6 +116,7 @@ def _command(args: argparse.Namespace, name: str) -> List[str]:
         options["dashboard-host"], options["dashboard-port"] = args.dashboard.rsplit(":", 1)
     else:
         options["include-dashboard"] = "false"
+        return ["--head", "--no-monitor", *_words(options)]  # it only serves `ray status`
     return ["--head", *_words(options)]
 
 
@@ -188,16 +190,31 @@ def _watch(child: int) -> int:
     While it waits for its raylet it does not notice that the raylet is dead already.
     """
     deadline = 0.0
+    known = set()  # type: Set[int]
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return processes.code(status)
-        dead = processes.dead_children(child) & DAEMONS
+        daemons = processes.children(child)
+        _yield_to_training(set(daemons) - known)
+        known.update(daemons)
+        dead = {processes.name(pid) for pid in daemons if processes.has_ended(pid)} & DAEMONS
         if dead and not deadline:
             deadline = time.monotonic() + 2  # time for its own, better word on it
         elif dead and time.monotonic() > deadline:
             raise fit.Unfit("Ray's %s ended while Ray was starting" % ", ".join(sorted(dead)))
-        time.sleep(0.2)
+        time.sleep(0.1)
+
+
+def _yield_to_training(pids: Set[int]) -> None:
+    """Let those of Ray's daemons that only watch run when nothing else wants the CPU.
+
+    They start together with what the nodes have to wait for, and later beside the training.
+    """
+    for pid in pids:
+        if any(os.path.basename(word) in WATCHERS for word in processes.words(pid)[:4]):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, pid, 10)
 
 
 def _await_stop() -> int:
