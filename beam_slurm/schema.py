@@ -138,7 +138,7 @@ class Ray(Model):
     """The job's own Ray cluster."""
 
     auth: Literal["token", "off"] = "token"  # who may talk to it; token needs Ray 2.52
-    dashboard: bool = True  # on the head's private address
+    dashboard: bool = True  # on the head's private address; false leaves out `ray status` too
     deadline_s: PositiveInt = 900  # seconds until every node must have joined
     object_store_gb: PositiveFloat | None = None  # shared memory per node; left out: Ray decides
 
