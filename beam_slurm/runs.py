@@ -143,7 +143,8 @@ class Run:
 def _from_outcome(outcome: dict[str, Any], job: slurm.Job | None) -> State:
     # Slurm's verdict counts where it ended the job from outside: its limit, an operator.
     if job and job.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"):
-        return State("failed", f"Slurm: {job.state}", int(outcome["exit_code"]) or 1, job)
+        why = f"Slurm: {job.state}" + (f", {outcome['cause']}" if outcome.get("node") else "")
+        return State("failed", why, int(outcome["exit_code"]) or 1, job)
     return State(outcome["state"], outcome["cause"], int(outcome["exit_code"]), job)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -122,3 +123,14 @@ def test_a_refusal_comes_with_a_remedy(answers: Answers, said: str, remedy: str)
         slurm.submit(Path("x"), "token")
     assert said in (caught.value.why or "")
     assert remedy in (caught.value.remedy or "")
+
+
+def test_a_dead_node_is_named_beside_slurm_s_verdict(answers: Answers, tmp_path: Path) -> None:
+    run = runs.create(tmp_path / "x", {}, {"job": "5"})
+    (run.path / "attempt-0").mkdir()
+    outcome = {"state": "failed", "cause": "node2: Node failure", "node": "node2", "exit_code": 69}
+    (run.path / "attempt-0" / "outcome.json").write_text(json.dumps(outcome))
+    answers.answers["scontrol"] = (0, "JobId=5 JobState=NODE_FAIL Reason=None ExitCode=0:0\n", "")
+    state = run.state()
+    assert (state.word, state.why) == ("failed", "Slurm: NODE_FAIL, node2: Node failure")
+    assert state.exit_code == 69
