@@ -128,28 +128,25 @@ def submit(script: Path, token: str) -> str:
     """Submit ``script`` and return the job's id. Never twice: ``token`` is the job's comment.
 
     Raises:
-        BeamSlurmError: refused, or nobody can say whether the job exists.
+        BeamSlurmError: refused, there is no job.
+        Uncertain: nobody can say whether there is one.
     """
     try:
         answer = run("sbatch", "--parsable", str(script))
-    except Uncertain as problem:
-        try:
-            found = find(token)
-        except BeamSlurmError:
-            found = None
-        if found:
-            return found
-        raise BeamSlurmError(
-            "Slurm's controller does not answer",
-            why=str(problem),
-            remedy=f"before another try, look for a job with the comment {token}: "
-            "squeue --me --format='%i %k'",
-        ) from None
-    last = answer.strip().rpartition("\n")[2]
-    match = re.fullmatch(r"(\d+)(?:;[\w.-]+)?", last)
-    if not match:
-        raise BeamSlurmError("sbatch did not answer with a job id", why=repr(answer))
-    return match[1]
+        # Sites print banners before the id, federations the cluster's name behind it.
+        match = re.fullmatch(r"(\d+)(?:;[\w.-]+)?", answer.strip().rpartition("\n")[2])
+        if match:
+            return match[1]
+        problem = Uncertain(f"sbatch did not answer with a job id: {answer!r}")
+    except Uncertain as silence:
+        problem = silence
+    try:
+        found = find(token)
+    except BeamSlurmError:
+        found = None
+    if found is None:
+        raise problem
+    return found
 
 
 def find(token: str) -> str | None:

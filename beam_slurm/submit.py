@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -35,11 +36,19 @@ def submit(request: JobRequest) -> runs.Run:
             run.record(pid=_start_here(run))
         else:
             run.record(job=slurm.submit(run.path / SCRIPT, request.token))
-    except BeamSlurmError as error:
-        if "before another try" not in (error.remedy or ""):
-            shutil.rmtree(run.path, ignore_errors=True)
-            if first:
-                shutil.rmtree(run.path.parent, ignore_errors=True)
+    except slurm.Uncertain as problem:  # the job may be there, and needs its folder then
+        raise BeamSlurmError(
+            "nobody can say whether the job was submitted",
+            where=str(run.path),
+            why=str(problem),
+            remedy=f"before another try, look for a job with the comment {request.token}: "
+            "squeue --me --format='%i %k'",
+        ) from None
+    except BeamSlurmError:
+        shutil.rmtree(run.path, ignore_errors=True)
+        if first:
+            with contextlib.suppress(OSError):  # somebody else's run may be in it by now
+                run.path.parent.rmdir()
         raise
     return run
 
