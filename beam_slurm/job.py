@@ -20,7 +20,7 @@ from typing import Any
 
 import jinja2
 
-from beam_slurm import __version__, frameworks, runs, secret
+from beam_slurm import __version__, frameworks, mounts, runs, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
@@ -30,10 +30,8 @@ TEMPLATES = Path(str(files("beam_slurm"))) / "data" / "templates"
 
 
 # What templates/ray_address.j2 exports.
-_RAY_VARIABLES = {
-    "token": ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"),
-    "off": ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE"),
-}
+_RAY_VARIABLES = ("MASTER_ADDR", "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE")
+_RAY_TOKEN = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
 
 
 @dataclass(frozen=True)
@@ -103,13 +101,14 @@ def render(request: JobRequest) -> str:
     """The whole script of a request."""
     profile = request.profile
     site, hardware = profile.site, profile.hardware
-    bare = request.launch.container is None or site.container == "bare"
+    launch = request.launch
+    bare = launch.container is None or site.container == "bare"
     environment = {
         "PYTHONUNBUFFERED": "1",
         # One line a message and no colours: the log is read by programs too.
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
-        **request.launch.environment,
+        **launch.environment,
         **site.environment,
     }
     template = "local.sh.j2" if request.local else "job.sbatch.j2"
@@ -121,7 +120,7 @@ def render(request: JobRequest) -> str:
             profile=profile,
             hardware=hardware,
             recipe=profile.recipe,
-            launch=request.launch,
+            launch=launch,
             local=request.local,
             run=str(request.run),
             directives=_directives(request),
@@ -130,11 +129,17 @@ def render(request: JobRequest) -> str:
                 for name in ("account", "partition")
                 if not getattr(site, name)
             ],
+            setup=[Raw(line) for line in site.setup],
             environment=sorted(environment.items()),
             container="bare" if bare else site.container,
-            mounts=",".join((*request.launch.mounts, *site.mounts)),
-            # pyxis lets the image's own value win unless the name is listed.
-            forwarded=",".join([*sorted(environment), *_RAY_VARIABLES[profile.ray.auth]]),
+            mounts=[*launch.mounts, *map(mounts.parse, site.mounts)],
+            # Images have values of their own: these win only where the runtime is told their names.
+            forwarded=[
+                *sorted(environment),
+                *_RAY_VARIABLES,
+                *([_RAY_TOKEN] if profile.ray.auth == "token" else []),
+                *launch.secrets,
+            ],
             venv=(site.paths.venv or sys.prefix) if bare else None,
             network=_network(profile),
             # Without a token, whoever reaches the dashboard runs code: then this host alone does.
@@ -161,6 +166,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("qos", site.qos),
         ("reservation", site.reservation),
         ("constraint", site.constraint),
+        ("exclude", site.exclude),
         ("nodes", hardware.nodes),
         ("ntasks-per-node", 1),
     ]
@@ -180,6 +186,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("open-mode", "append"),
         ("chdir", str(request.run)),
         ("output", f"{request.run}/job-%j.log"),
+        *((name, None if value is True else value) for name, value in site.directives.items()),
     ]
 
 

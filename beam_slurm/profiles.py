@@ -31,12 +31,12 @@ SITE_VARIABLE = "BEAM_SLURM_SITE"
 class Resolved:
     """A profile with its origins.
 
-    ``published`` is the recipe as the recipe's own file has it, before anybody changed it:
+    ``published`` is the profile that comes with beam-slurm, before anybody changed it:
     frameworks hand on what differs. ``document`` knows the place of each value.
     """
 
     profile: schema.Profile
-    published: schema.Recipe
+    published: schema.Profile
     document: Document
 
     def origin(self, key: Key) -> str | None:
@@ -87,9 +87,9 @@ def resolve(
     Raises:
         BeamSlurmError: with file, line, key, what is allowed and the nearest valid key.
     """
-    root, document = _compose(profile, ())
+    published, document = _compose(profile, ())
     document.data["name"] = Path(profile).stem
-    published = _check(root).recipe
+    checked = _check(published)
     found = site or site_file()
     if use_site and found:
         local = load(found)
@@ -102,7 +102,7 @@ def resolve(
     for key, text in settings:
         document.set(key, scalar(text, f"--set {dotted(key)}"), f"--set {dotted(key)}")
     _words_stay_words(document, settings)
-    return Resolved(_check(document), published, document)
+    return Resolved(_check(document), checked, document)
 
 
 def site_file() -> Path | None:
@@ -141,7 +141,10 @@ def parse_settings(texts: Iterable[str]) -> list[tuple[Key, str]]:
 
 
 def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
-    """(the profile at the root of ``extends``, the whole composition): both complete."""
+    """(the published profile that it starts from, the whole composition): both complete.
+
+    Published is the nearest one that comes with beam-slurm; without any, the end of ``extends``.
+    """
     path, shown = _find(profile)
     if str(path) in chain:
         raise BeamSlurmError(f"{shown} extends itself", why=" -> ".join([*chain, str(path)]))
@@ -157,20 +160,21 @@ def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
         document = _with_hardware(document, hardware)
     base = document.data.pop("extends", None)
     if base is None:
-        own = load(path, shown)
-        if isinstance(hardware, str):
-            own = _with_hardware(own, hardware)
-        own.data["name"] = path.stem
-        return own, document
+        document.data["name"] = path.stem
+        return document.copy(), document
     if not isinstance(base, str):
         raise BeamSlurmError(
             "extends takes the name of one profile", where=document.place(("extends",))
         )
-    root, below = _compose(base, (*chain, str(path)))
+    published, below = _compose(base, (*chain, str(path)))
     if isinstance(hardware, str):  # other nodes, not a mixture
         below.data.pop("hardware", None)
+        assumed = below.data.get("assumed", {})
+        for key in [key for key in assumed if key.startswith("hardware.")]:
+            del assumed[key]
     below.merge(document)
-    return root, below
+    below.data["name"] = path.stem
+    return (below.copy() if path.parent == HOME else published), below
 
 
 def _with_hardware(document: Document, name: str) -> Document:
@@ -184,8 +188,15 @@ def _with_hardware(document: Document, name: str) -> Document:
             remedy=f"{_nearest(name, known)}one of {', '.join(known)}, or the keys themselves",
         )
     part = load(path, f"profiles/hardware/{path.name}")
+    told = {f"hardware.{key}": why for key, why in part.data.pop("assumed", {}).items()}
     document.data["hardware"] = part.data
-    document.places.update({("hardware", *key): place for key, place in part.places.items()})
+    document.data["assumed"] = {**told, **document.data.get("assumed", {})}
+    for key, place in part.places.items():
+        if key[:1] == ("assumed",):
+            lifted = ("assumed", *(f"hardware.{word}" for word in key[1:]))
+            document.places.setdefault(lifted, place)
+        else:
+            document.places["hardware", *key] = place
     return document
 
 
@@ -257,11 +268,11 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
     if detail["type"] == "missing":
         return where, f"the key {name} is missing", f"add {name}"
     if detail["type"] == "union_tag_not_found":
-        return where, f"{name}.name is missing", "one of nemo-rl, demo"
+        return where, f"{name}.name is missing", f"one of {', '.join(schema.BY_NAME)}"
     given = detail.get("input")
     if detail["type"] == "union_tag_invalid":
         key = (*key, "name")
-        frameworks = list(_FRAMEWORKS)
+        frameworks = list(schema.BY_NAME)
         tag = detail["ctx"]["tag"]
         return (
             document.place(key),
@@ -285,17 +296,14 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[Key, type[BaseModel] | None]:
     holder = model
     key: list[str | int] = []
     for word in loc:
-        if key == ["framework"] and word in _FRAMEWORKS:
-            model = _FRAMEWORKS[str(word)]
+        if key == ["framework"] and word in schema.BY_NAME:
+            model = schema.BY_NAME[str(word)]
             continue
         key.append(word)
         holder = model
         field = model.model_fields.get(str(word)) if model else None
         model = _model_of(field.annotation) if field else None
     return tuple(key), holder
-
-
-_FRAMEWORKS: dict[str, type[BaseModel]] = {"nemo-rl": schema.NemoRL, "demo": schema.Demo}
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

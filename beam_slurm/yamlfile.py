@@ -6,6 +6,7 @@ Stricter than YAML 1.1 where that bites people: ``yes``/``off`` are words, ``1e-
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,10 @@ class Document:
         target[key[-1]] = value  # type: ignore[index]
         self._forget(key)
         self.places[key] = place
+
+    def copy(self) -> Document:
+        """A document of its own with the same content."""
+        return Document(copy.deepcopy(self.data), dict(self.places))
 
     def merge(self, over: Document) -> None:
         """Lay ``over`` on top: mappings merge key by key, anything else replaces."""

@@ -198,8 +198,11 @@ def test_what_differs_from_the_published_recipe_is_handed_on() -> None:
         "b300-colocated", "recipe.steps=50", "recipe.evaluation.every=10"
     ).launch.entry
     assert changed[4:] == ("grpo.val_period=10", "grpo.max_num_steps=50")
+    assert request("h200-async", "recipe.learning_rate=2e-6").launch.entry[-1] == (
+        "policy.megatron_cfg.optimizer.lr=2e-06"
+    )
     for profile, key in (
-        ("b300-colocated", "recipe.learning_rate=1e-5"),
+        ("b300-colocated", "recipe.response_tokens=8192"),
         ("demo", "recipe.evaluation.problems=3"),
     ):
         with pytest.raises(BeamSlurmError, match="cannot be changed for") as caught:

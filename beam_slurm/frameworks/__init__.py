@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from beam_slurm.frameworks import demo, nemo_rl
+from beam_slurm.frameworks import demo, miles, nemo_rl, skyrl
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
 
-_MODULES: dict[str, Callable[[Resolved, str, Missing], Launch]] = {
+_MODULES: dict[str, Callable[[Resolved, str, Missing, Sequence[str]], Launch]] = {
     "demo": demo.launch,
+    "miles": miles.launch,
     "nemo-rl": nemo_rl.launch,
+    "skyrl": skyrl.launch,
 }
 
 
@@ -23,5 +25,4 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         missing: takes what the site has not said yet.
         overrides: words for the end of the entry's argv, as they are.
     """
-    made = _MODULES[resolved.profile.framework.name](resolved, run, missing)
-    return made.with_overrides(overrides)
+    return _MODULES[resolved.profile.framework.name](resolved, run, missing, overrides)

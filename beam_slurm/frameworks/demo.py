@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,30 +30,33 @@ KNOWN = frozenset(
 )
 
 
-def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
+def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
     """``python train.py`` with every setting of the recipe as a flag."""
     profile = resolved.profile
     assert isinstance(profile.framework, Demo)
     folder = (EXAMPLES / "grpo_digits").resolve()
     recipe = profile.recipe
     changes(resolved, KNOWN, "train.py --help lists what else it takes, behind --")
+    output = profile.job.output_dir or f"{run}/output"
     entry = [
         "python",
         str(folder / "train.py"),
-        f"--output-dir={run}/output",
+        f"--output-dir={output}",
         f"--mode={recipe.schedule}",
         f"--steps={recipe.steps}",
         f"--prompts-per-step={recipe.prompts_per_step}",
         f"--responses-per-prompt={recipe.responses_per_prompt}",
-        f"--learning-rate={recipe.learning_rate:g}",
+        *([f"--learning-rate={recipe.learning_rate:g}"] if recipe.learning_rate else []),
         f"--eval-every={recipe.evaluation.every}",
         f"--save-every={recipe.checkpoint.every if recipe.checkpoint.enabled else 0}",
         *([f"--seed={recipe.seed}"] if recipe.seed is not None else []),
+        *(["--resume"] if recipe.checkpoint.resume else []),
     ]
     return Launch(
         title="demo GRPO",
-        entry=tuple(profile.framework.entry or entry),
+        entry=(*(profile.framework.entry or entry), *overrides),
         workdir=run,
+        output=output,
         # All hosts of the embedded Slurm share few cores: one thread each.
         environment={"OMP_NUM_THREADS": "1"},
     )

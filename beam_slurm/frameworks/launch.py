@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from beam_slurm.mounts import Mount
 
 
 @dataclass
@@ -22,6 +24,19 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """A folder on each node's own NVMe: made for the run, removed with it.
+
+    Attributes:
+        path: as the run sees it; its parent must be there on every node.
+        need: bytes that must be free before Ray starts, 0 if nobody has said.
+    """
+
+    path: str
+    need: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """One run of a framework.
 
@@ -30,19 +45,26 @@ class Launch:
         entry: argv of the training entry.
         workdir: where it runs, as seen inside the container.
         environment: exported before Ray starts, the same on every node.
-        container: the image; None where the framework needs none.
-        mounts: SOURCE:TARGET of what it needs inside the container.
+        secrets: names of variables that are handed into the container if the job has them.
+        container: the image as the site spells it; None where the framework needs none.
+        mounts: what it needs inside the container.
         resources: Ray custom resources of each node.
+        scratch: node-local folder; None if it needs none.
+        output: where it writes, as the hosts see it.
+        checkpoints: where its checkpoints go, as the hosts see it; None if it saves none.
+        sentinel: a file that makes it save at the next step and go on, as the run sees it; None
+            if it has no such thing.
     """
 
     title: str
     entry: tuple[str, ...]
     workdir: str
+    output: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
     container: str | None = None
-    mounts: tuple[str, ...] = ()
-    resources: Mapping[str, int] = field(default_factory=dict)
-
-    def with_overrides(self, words: Sequence[str]) -> Launch:
-        """The same with ``words`` at the end of the entry's argv."""
-        return replace(self, entry=(*self.entry, *words))
+    mounts: tuple[Mount, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)
+    scratch: Scratch | None = None
+    checkpoints: str | None = None
+    sentinel: str | None = None

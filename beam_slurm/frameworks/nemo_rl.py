@@ -1,87 +1,107 @@
-"""NVIDIA NeMo RL: ``examples/run_grpo.py`` in the checkout's root, plain ``python``.
+"""NVIDIA NeMo RL: Hydra overrides on the published recipe files.
 
-Source: Reflection's cookbook recipe for NeMo RL (commands, mounts, variables); the Ray resources
-and the uv switch are read from NeMo RL's own launcher, ray.sub, and its distributed package.
+Entry, YAML names, image layout and the two variables are the cookbook's
+(recipes/customization/rl/nemo-rl); keys of overrides are those of NeMo RL's main branch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
-from beam_slurm.frameworks.changes import changes
+from beam_slurm.frameworks.changes import changes, hydra
+from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NemoRL
 from beam_slurm.yamlfile import Key
 
-CHECKOUT, MODELS, OUTPUTS = "/workspace/nemo-rl", "/root/models", "/root/shared_data"
-
-# Settings of a recipe that have a name in NeMo RL's configuration. The published values stand in
-# its own YAML; only what differs from them is handed on.
 OVERRIDES: dict[Key, str] = {
     ("steps",): "grpo.max_num_steps",
     ("prompts_per_step",): "grpo.num_prompts_per_step",
     ("responses_per_prompt",): "grpo.num_generations_per_prompt",
+    ("seed",): "grpo.seed",
     ("evaluation", "every"): "grpo.val_period",
     ("checkpoint", "enabled"): "checkpointing.enabled",
     ("checkpoint", "every"): "checkpointing.save_period",
-    ("seed",): "grpo.seed",
+    ("checkpoint", "keep"): "checkpointing.keep_top_k",
 }
 
+LEARNING_RATE = {
+    "automodel-fsdp2": "policy.optimizer.kwargs.lr",
+    "megatron": "policy.megatron_cfg.optimizer.lr",
+}
 
-def launch(resolved: Resolved, run: str, missing: Missing) -> Launch:
+# Pools are told as a whole, below.
+POOLS: frozenset[Key] = frozenset({("learner", "nodes"), ("rollout", "nodes")})
+
+CHECKPOINTS = "checkpoints"
+
+
+def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
     """The recipe's command, and what differs from the published recipe as Hydra overrides."""
     profile = resolved.profile
-    site, framework = profile.site, profile.framework
+    framework = profile.framework
     assert isinstance(framework, NemoRL)
-    run_id = PurePosixPath(run).name
-    checkout = missing.need(
-        site.paths.nemo_rl, "site.paths.nemo_rl", "checkout of NeMo RL's beam-support branch"
-    )
-    models = missing.need(site.paths.models, "site.paths.models", "folder that holds Beam/")
-    outputs = missing.need(
-        site.paths.outputs, "site.paths.outputs", "shared folder for logs and checkpoints"
-    )
-    mounts = {checkout: CHECKOUT, models: MODELS, outputs: OUTPUTS}
-    image = None
-    if site.container == "bare":  # the same folders, by the names that the hosts have for them
-        mounts = {path: path for path in mounts}
-    else:
-        image = missing.need(
-            site.images.get(framework.image),
-            f"site.images.{framework.image}",
-            "NeMo RL image with Beam support: nobody publishes one, see its guide",
-        )
+    folders = Folders(resolved, missing, {"nemo_rl": "/workspace/nemo-rl"})
+    checkout = folders.inside("nemo_rl")
+    models = folders.inside("models")
+    output, output_inside = folders.output(PurePosixPath(run).name)
     return Launch(
         title="NeMo RL",
-        entry=("python", "examples/run_grpo.py", "--config", framework.config, *_differs(resolved)),
-        workdir=mounts[checkout],
+        entry=(
+            *("python", "examples/run_grpo.py", "--config", framework.config),
+            *_pools(resolved),
+            *_differs(resolved),
+            *overrides,
+        ),
+        workdir=checkout,
+        output=output,
         environment={
-            "BEAM_CHECKPOINT": f"{mounts[models]}/Beam",
-            "BEAM_LOG_DIR": f"{mounts[outputs]}/{run_id}",
+            "BEAM_CHECKPOINT": f"{models}/Beam",
+            "BEAM_LOG_DIR": output_inside,
+            # What prepare downloads and converts is found by the runs. Both are large and shared.
+            "HF_HOME": f"{models}/huggingface",
+            "NRL_MEGATRON_CHECKPOINT_DIR": f"{models}/nemo-rl-megatron",
             "OMP_NUM_THREADS": "16",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # workers take the image's Python as it is
         },
-        container=image,
-        mounts=tuple(f"{source}:{target}" for source, target in mounts.items()),
+        secrets=("WANDB_API_KEY", "HF_TOKEN"),
+        container=folders.image(
+            framework.image, "NeMo RL image with Beam support: nobody publishes one, see its guide"
+        ),
+        mounts=folders.mounts,
         # Its placement asks for these on every node of a cluster that Slurm started.
         resources={
             "worker_units": profile.hardware.gpus_per_node,
             "slurm_managed_ray_cluster": 1,
         },
+        checkpoints=f"{output}/{CHECKPOINTS}" if profile.recipe.checkpoint.enabled else None,
     )
+
+
+def _pools(resolved: Resolved) -> list[str]:
+    """Whose nodes are whose, where training and generation have their own."""
+    hardware, rollout = resolved.profile.hardware, resolved.profile.recipe.rollout
+    if rollout is None or rollout.nodes is None:
+        return []
+    return [
+        f"cluster.num_nodes={hardware.nodes}",
+        f"cluster.gpus_per_node={hardware.gpus_per_node}",
+        f"policy.generation.colocated.resources.num_nodes={rollout.nodes}",
+        f"policy.generation.colocated.resources.gpus_per_node={hardware.gpus_per_node}",
+    ]
 
 
 def _differs(resolved: Resolved) -> list[str]:
     """Hydra overrides for what is not as published."""
+    learner = resolved.profile.recipe.learner
+    names = dict(OVERRIDES)
+    if learner:
+        names["learning_rate",] = LEARNING_RATE[learner.backend]
     hint = "give NeMo RL its own key behind --: beam-slurm submit ... -- policy.some.key=value"
-    found = changes(resolved, OVERRIDES, hint)
-    words = [f"{OVERRIDES[key]}={_hydra(value)}" for key, value in found.items()]
-    if "checkpointing.enabled=true" in words:
-        words.append("checkpointing.checkpoint_dir=${oc.env:BEAM_LOG_DIR}/checkpoints")
+    found = changes(resolved, {*names, *POOLS}, hint)
+    words = hydra(names, {key: value for key, value in found.items() if key in names})
+    if found.get(("checkpoint", "enabled")):
+        words.append(f"checkpointing.checkpoint_dir=${{oc.env:BEAM_LOG_DIR}}/{CHECKPOINTS}")
     return words
-
-
-def _hydra(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,118 @@
+"""NovaSky's SkyRL: launch scripts that read variables and pass Hydra overrides through.
+
+Variables, their defaults and the scripts' folder are the cookbook's; the scripts' names, the
+model's variable and the mount targets are assumptions, since the published text has lost its
+commands. Keys of overrides, the hook and the timeouts are those of SkyRL's main branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from beam_slurm.frameworks.changes import changes, hydra
+from beam_slurm.frameworks.folders import Folders
+from beam_slurm.frameworks.launch import Launch, Missing, Scratch
+from beam_slurm.profiles import Resolved
+from beam_slurm.schema import Recipe, SkyRL
+from beam_slurm.yamlfile import Key
+
+OVERRIDES: dict[Key, str] = {
+    ("prompts_per_step",): "trainer.train_batch_size",
+    ("responses_per_prompt",): "generator.n_samples_per_prompt",
+    ("learning_rate",): "trainer.policy.optimizer_config.lr",
+    ("seed",): "trainer.seed",
+    ("evaluation", "every"): "trainer.eval_interval",
+    ("evaluation", "responses_per_problem"): "generator.eval_n_samples_per_prompt",
+    ("checkpoint", "keep"): "trainer.max_ckpts_to_keep",
+    ("lora", "rank"): "trainer.policy.model.lora.rank",
+    ("lora", "alpha"): "trainer.policy.model.lora.alpha",
+    ("learner", "tensor"): "trainer.policy.megatron_config.tensor_model_parallel_size",
+    ("learner", "pipeline"): "trainer.policy.megatron_config.pipeline_model_parallel_size",
+    ("learner", "context"): "trainer.policy.megatron_config.context_parallel_size",
+    ("learner", "expert"): "trainer.policy.megatron_config.expert_model_parallel_size",
+    ("learner", "expert_tensor"): "trainer.policy.megatron_config.expert_tensor_parallel_size",
+    ("rollout", "engines"): "generator.inference_engine.num_engines",
+    ("rollout", "tensor"): "generator.inference_engine.tensor_parallel_size",
+    ("rollout", "pipeline"): "generator.inference_engine.pipeline_parallel_size",
+}
+
+# Told by variables, which are always set; gpus_per_engine follows from tensor and pipeline.
+VARIABLES: frozenset[Key] = frozenset(
+    {
+        ("steps",),
+        ("checkpoint", "every"),
+        ("optimizer", "state"),
+        ("rollout", "kv_cache"),
+        ("rollout", "gpus_per_engine"),
+        ("updates_per_step",),
+    }
+)
+
+# Loading 1 TB takes longer than SkyRL's own 3 to 10 minutes.
+PATIENCE = {
+    "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
+    "SKYRL_WORKER_NCCL_TIMEOUT_IN_S": "3600",
+    "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "3600",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+
+CHECKPOINTS = "checkpoints"
+
+
+def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
+    """The recipe's script, its variables, and what differs as Hydra overrides."""
+    profile = resolved.profile
+    framework, recipe = profile.framework, profile.recipe
+    assert isinstance(framework, SkyRL)
+    run_id = PurePosixPath(run).name
+    folders = Folders(resolved, missing, {"skyrl": "/workspace/SkyRL"})
+    checkout = folders.inside("skyrl")
+    output, output_inside = folders.output(run_id)
+    environment = {
+        framework.model_variable: f"{folders.inside('models')}/Beam",
+        "DATA_DIR": folders.inside("datasets"),
+        "MAX_TRAINING_STEPS": str(recipe.steps),
+        "CKPT_PATH": f"{output_inside}/{CHECKPOINTS}",
+        "EXPORT_PATH": f"{output_inside}/exports",
+        "CKPT_INTERVAL": str(recipe.checkpoint.every),
+        # Only images' interactive shells set it, and without it workers lack the uv environment.
+        "RAY_RUNTIME_ENV_HOOK": "ray._private.runtime_env.uv_runtime_env_hook.hook",
+        **PATIENCE,
+    }
+    if recipe.checkpoint.resume or recipe.training == "full":
+        environment["RESUME_MODE"] = "latest"
+    if recipe.rollout and recipe.rollout.kv_cache != "bf16":
+        environment["KV_CACHE_DTYPE"] = recipe.rollout.kv_cache
+    scratch = None
+    if recipe.training == "full":
+        environment["OPTIMIZER_STATE_DISK_DIR"] = ""  # empty: the optimizer in host RAM
+        if recipe.optimizer.state == "nvme":
+            need = int((recipe.storage.nvme_gb or 0) * 1e9)
+            scratch = Scratch(f"{folders.inside('scratch')}/{run_id}", need)
+            environment["OPTIMIZER_STATE_DISK_DIR"] = scratch.path
+    return Launch(
+        title="SkyRL",
+        entry=("bash", framework.script, *_differs(resolved), *overrides),
+        workdir=checkout,
+        output=output,
+        environment=environment,
+        secrets=("WANDB_API_KEY", "HF_TOKEN"),
+        container=folders.image(framework.image, "SkyRL image with Beam's wheels"),
+        mounts=folders.mounts,
+        scratch=scratch,
+        checkpoints=f"{output}/{CHECKPOINTS}" if recipe.checkpoint.enabled else None,
+    )
+
+
+def _differs(resolved: Resolved) -> list[str]:
+    hint = "give SkyRL its own key behind --: beam-slurm submit ... -- trainer.some.key=value"
+    found = changes(resolved, {*OVERRIDES, *VARIABLES}, hint)
+    words = hydra(OVERRIDES, {key: value for key, value in found.items() if key in OVERRIDES})
+    if {("prompts_per_step",), ("updates_per_step",)} & set(found):
+        words.append(f"trainer.policy_mini_batch_size={_mini_batch(resolved.profile.recipe)}")
+    return words
+
+
+def _mini_batch(recipe: Recipe) -> int:
+    return recipe.prompts_per_step // recipe.updates_per_step

@@ -1,0 +1,75 @@
+"""One complete launch: hardware, framework and recipe on a site."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+
+from beam_slurm.schema.base import NAME, TIME, Line, Model
+from beam_slurm.schema.framework import Framework
+from beam_slurm.schema.hardware import Hardware
+from beam_slurm.schema.recipe import Recipe
+from beam_slurm.schema.site import Site
+
+
+class Ray(Model):
+    """The job's own Ray cluster."""
+
+    auth: Literal["token", "off"] = "token"
+    """Who may talk to it; token needs Ray 2.52."""
+    dashboard: bool = True
+    """On the head's private address; false leaves out `ray status` too."""
+    deadline_s: PositiveInt = 900
+    """Seconds until every node must have joined."""
+    object_store_gb: PositiveFloat | None = None
+    """Shared memory of each node for objects, in 10^9 bytes; left out: Ray decides."""
+
+
+class Job(Model):
+    """What Slurm is asked for, beside the hardware."""
+
+    time: str = "1-00:00:00"
+    """Time limit in Slurm's spelling, "hh:mm:ss" or "d-hh:mm:ss"."""
+    name: str | None = None
+    """Name of job and run; left out: the profile's."""
+    output_dir: str | None = None
+    """Where the framework writes, in site.paths.outputs; left out: a folder of the run's own."""
+
+    @field_validator("time", mode="before")
+    @classmethod
+    def _time(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise ValueError(f'put it in quotes ("{value}"): a bare number is read as minutes')
+        if isinstance(value, str) and not TIME.fullmatch(value):
+            raise ValueError('this is no Slurm time: write "hh:mm:ss" or "d-hh:mm:ss"')
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str | None) -> str | None:
+        if value is not None and not NAME.fullmatch(value):
+            raise ValueError("a name is 1 to 64 of A-Z a-z 0-9 . _ -")
+        return value
+
+
+class Profile(Model):
+    """One complete launch: hardware, framework and recipe on a site."""
+
+    name: Line
+    """The name of its file."""
+    description: Line
+    """One line for people."""
+    hardware: Hardware
+    framework: Framework = Field(discriminator="name")
+    recipe: Recipe
+    ray: Ray = Ray()
+    job: Job = Job()
+    site: Site = Site()
+    assumed: dict[str, str] = {}
+    """Dotted key -> why its value is our assumption and not a fact, and how to override it."""
+
+    @property
+    def job_name(self) -> str:
+        """Slurm's name for the job."""
+        return self.job.name or self.name

@@ -1,0 +1,154 @@
+"""What is trained, how much of it, and how it is cut over the GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from beam_slurm.schema.base import Line, Model
+
+Precision = Literal["bf16", "mxfp8"]
+
+
+class Optimizer(Model):
+    """The optimizer and where its state (FP32 master weights, two moments) lives."""
+
+    name: Line = "adamw"
+    state: Literal["gpu", "host", "nvme"] = "gpu"
+    """On the GPUs, in the nodes' RAM, or streamed from their own NVMe."""
+    offloaded: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Which part of it lives there, if that is not the GPU; the rest stays on the GPUs."""
+
+
+class Lora(Model):
+    """Low-rank adapters on all linear layers; the base model is frozen."""
+
+    rank: PositiveInt
+    alpha: PositiveFloat
+
+
+class Learner(Model):
+    """How training is cut over its GPUs."""
+
+    backend: Literal["automodel-fsdp2", "megatron"]
+    nodes: PositiveInt | None = None
+    """Its own nodes; left out: all of them, in turn with generation."""
+    tensor: PositiveInt = 1
+    pipeline: PositiveInt = 1
+    context: PositiveInt = 1
+    expert: PositiveInt = 1
+    expert_tensor: PositiveInt = 1
+    """Tensor parallelism inside the experts."""
+    precision: Precision = "bf16"
+
+
+class Rollout(Model):
+    """How generation is cut over its GPUs."""
+
+    backend: Literal["sglang", "vllm"]
+    nodes: PositiveInt | None = None
+    """Its own nodes; left out: all of them, in turn with training."""
+    engines: PositiveInt
+    """Inference engines (replicas)."""
+    gpus_per_engine: PositiveInt
+    tensor: PositiveInt | None = None
+    """Tensor parallelism of one engine; left out: gpus_per_engine / pipeline."""
+    pipeline: PositiveInt = 1
+    precision: Precision = "bf16"
+    kv_cache: Literal["bf16", "fp8_e4m3"] = "bf16"
+    in_flight_weight_updates: bool | None = None
+    """Whether new weights arrive while responses are being generated."""
+    routing_replay: bool = False
+    """Training routes tokens to the experts that generation chose (R3)."""
+
+    @property
+    def tensor_size(self) -> int:
+        """Tensor parallelism of one engine."""
+        return self.tensor or max(1, self.gpus_per_engine // self.pipeline)
+
+
+class Sampling(Model):
+    """How responses are drawn."""
+
+    temperature: PositiveFloat = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class Evaluation(Model):
+    """The held-out problems that the run scores itself on."""
+
+    sets: Annotated[list[Line], Field(min_length=1)]
+    """Names of the sets."""
+    every: PositiveInt
+    """Training steps between two evaluations."""
+    problems: PositiveInt
+    """Problems of each set."""
+    responses_per_problem: PositiveInt
+
+
+class Checkpoint(Model):
+    """Saving model and optimizer."""
+
+    enabled: bool
+    every: PositiveInt
+    """Training steps between two checkpoints."""
+    keep: PositiveInt | None = None
+    """How many are kept; left out: all of them."""
+    resume: bool = False
+    """Go on from the newest checkpoint in the output folder; without it, a folder that holds one
+    is refused."""
+
+
+class Storage(Model):
+    """Room that the recipe's authors ask for on each node, in 10^9 bytes."""
+
+    nvme_gb: PositiveFloat | None = None
+    """Free node-local NVMe of each node that trains."""
+    host_memory_gb: PositiveFloat | None = None
+    """RAM of each node that trains."""
+
+
+class Reference(Model):
+    """A result that the recipe's authors published: its first and its last value."""
+
+    metric: Line
+    first: float
+    last: float
+    note: Line | None = None
+    """What first and last are, if not the run's first and last value."""
+
+
+class Recipe(Model):
+    """What is trained, and how much of it."""
+
+    schedule: Literal["colocated", "async", "turns"]
+    """colocated: training and generation share the GPUs; async: each has its own and they overlap;
+    turns: each has its own and they take turns."""
+    training: Literal["full", "lora"] = "full"
+    lora: Lora | None = None
+    steps: PositiveInt
+    """Training steps (NeMo RL: updates; Miles: rollouts), those before a resume included."""
+    prompts_per_step: PositiveInt
+    responses_per_prompt: PositiveInt
+    updates_per_step: PositiveInt = 1
+    """Optimizer updates of one step."""
+    prompt_tokens: PositiveInt | None = None
+    """Longest prompt, in tokens."""
+    response_tokens: PositiveInt | None = None
+    """Longest response, in tokens."""
+    learning_rate: PositiveFloat | None = None
+    """Constant learning rate; left out: the framework's recipe has its own."""
+    optimizer: Optimizer = Optimizer()
+    sampling: Sampling | None = None
+    overlong_penalty: bool | None = None
+    """Whether the reward falls near the length limit."""
+    sequence_mask: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] | None = None
+    """Sequences whose geometric-mean probability ratio lies outside are left out."""
+    seed: int | None = None
+    learner: Learner | None = None
+    rollout: Rollout | None = None
+    evaluation: Evaluation
+    checkpoint: Checkpoint
+    storage: Storage = Storage()
+    reference: list[Reference] = []

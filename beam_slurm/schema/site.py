@@ -1,0 +1,117 @@
+"""What this cluster is like: the one file that a user writes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, PositiveFloat, field_validator
+
+from beam_slurm import mounts
+from beam_slurm.schema.base import Model, Path, Text, Word, one_line
+
+
+class Network(Model):
+    """Which of a node's addresses Ray uses. Left out: the one its name resolves to."""
+
+    interface: str | None = None
+    """Network interface, such as ib0."""
+    prefix: str | None = None
+    """Network that the address lies in, such as 10.1.0.0/16."""
+
+
+class Paths(Model):
+    """Where things lie on this cluster: absolute, the same on every node."""
+
+    runs: Path | None = None
+    """Run folders, on shared storage; left out: ./runs."""
+    models: Path | None = None
+    """Shared folder that holds Beam/."""
+    datasets: Path | None = None
+    """Shared folder of training and evaluation problems (SkyRL, Miles)."""
+    outputs: Path | None = None
+    """Shared folder for the frameworks' logs, evaluations and checkpoints."""
+    scratch: Path | None = None
+    """Node-local NVMe for optimizer state that is streamed from disk."""
+    nemo_rl: Path | None = None
+    """Checkout of NeMo RL, branch beam-support."""
+    skyrl: Path | None = None
+    """Checkout of SkyRL, branch beam-release."""
+    miles: Path | None = None
+    """Checkout of Miles, branch beam-image."""
+    venv: Path | None = None
+    """Virtual environment for runs without a container."""
+    tmp: Path = "/tmp"  # noqa: S108 - a private folder is made inside it
+    """Node-local; each job makes and removes its own folder in it."""
+
+
+def _mount(text: str) -> str:
+    mounts.parse(text)
+    return text
+
+
+def _directive(value: str | int | bool) -> str | int | bool:
+    if isinstance(value, str):
+        one_line(value)
+    return value
+
+
+class Site(Model):
+    """What this cluster is like."""
+
+    partition: Word | None = None
+    """--partition; left out: the cluster's default."""
+    account: Word | None = None
+    """--account."""
+    qos: Word | None = None
+    """--qos."""
+    reservation: Word | None = None
+    """--reservation."""
+    constraint: Word | None = None
+    """--constraint: features that the nodes must have."""
+    exclude: Word | None = None
+    """--exclude: nodes that are not to be used, as node[3,17]."""
+    directives: dict[str, Annotated[str | int | bool, AfterValidator(_directive)]] = {}
+    """More #SBATCH options, without --: {mail-type: FAIL}; true is an option without a value."""
+    gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    """How GPUs are asked for; none where nodes come whole."""
+    gpu_names: dict[str, str] = {}
+    """Our name of a GPU type -> the type in this cluster's gres, "" if it has none."""
+    price_per_gpu_hour: PositiveFloat | None = None
+    """What one GPU costs for an hour."""
+    currency: Text = "USD"
+    """Currency of that price."""
+    container: Literal["pyxis", "docker", "podman", "apptainer", "bare"] = "pyxis"
+    """The container runtime; bare: a virtual environment on the nodes themselves."""
+    container_gpus: Literal["nvidia", "cdi", "none"] = "nvidia"
+    """How Docker and Podman are given GPUs: NVIDIA's runtime, CDI devices, or not at all."""
+    container_options: list[Text] = []
+    """More words for the runtime's own command line, such as --device=/dev/infiniband."""
+    images: dict[str, Text] = {}
+    """The profile's image name (framework.image) -> image: a reference or a file."""
+    mounts: list[Annotated[str, AfterValidator(_mount)]] = []
+    """SOURCE:TARGET[:ro], besides those that the framework needs."""
+    environment: dict[str, str] = {}
+    """Exported before Ray starts, on every node."""
+    setup: list[Text] = []
+    """Shell lines for the start of the job, such as module load cuda."""
+    outputs_gb: PositiveFloat | None = None
+    """Room for checkpoints on paths.outputs, in 10^9 bytes; left out: what is free there."""
+    network: Network = Network()
+    paths: Paths = Paths()
+
+    @field_validator("environment")
+    @classmethod
+    def _variables(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(f"{name!r} is no name of an environment variable")
+        return value
+
+    @field_validator("directives")
+    @classmethod
+    def _options(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        for name in value:
+            if not re.fullmatch(r"[a-z][a-z-]+", name):
+                raise ValueError(f"{name!r} is no long option of sbatch: write mail-type")
+        return value
