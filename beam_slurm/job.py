@@ -20,7 +20,7 @@ from typing import Any
 
 import jinja2
 
-from beam_slurm import __version__, frameworks, mounts, runs, secret
+from beam_slurm import __version__, conflicts, frameworks, mounts, runs, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
@@ -78,8 +78,10 @@ def make_request(
         if "\0" in word:
             raise BeamSlurmError("an override contains a zero byte", why="no program can take it")
     secret.refuse("the overrides", overrides)
-    secret.refuse("framework.entry", getattr(profile.framework, "entry", None) or ())
-    secret.refuse("site.environment", (f"{k}={v}" for k, v in profile.site.environment.items()))
+    for dotted, value, origin in resolved.values():
+        parent, _, name = dotted.rpartition(".")
+        where = dotted if isinstance(value, list) else parent
+        secret.refuse(where, secret.words({name: value}), place=origin)
     if not NAME.fullmatch(profile.job_name):
         raise BeamSlurmError(
             f"{profile.job_name!r} cannot name a job",
@@ -94,6 +96,7 @@ def make_request(
     run = runs.root(profile.site.paths.runs).absolute() / (run_id or runs.new_id(profile.job_name))
     missing = Missing()
     launch = frameworks.launch(resolved, str(run), missing, overrides)
+    conflicts.refuse(resolved, launch)
     return JobRequest(profile, launch, run, tuple(missing.items), local)
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from beam_slurm.errors import BeamSlurmError
 
@@ -24,13 +25,19 @@ def named(name: str) -> bool:
     return _NAME.search(name) is not None
 
 
-def refuse(where: str, words: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
+def refuse(
+    where: str,
+    words: Iterable[str],
+    environment: Mapping[str, str] = os.environ,
+    place: str | None = None,
+) -> None:
     """Raise if one of ``words`` (``key=value`` or bare) carries a secret; it is not repeated.
 
     Args:
         where: what the words are, for the error.
         words: words that would stand in the script.
         environment: variables whose values count as secrets if their names say so.
+        place: file and line of the words, if they have one.
     """
     values = [v for k, v in environment.items() if named(k) and len(v) >= _SHORTEST]
     previous = ""
@@ -42,7 +49,24 @@ def refuse(where: str, words: Iterable[str], environment: Mapping[str, str] = os
         if by_name or _SHAPES.search(word) or any(secret in word for secret in values):
             raise BeamSlurmError(
                 f"{name or 'a word'} in {where} is a secret",
+                where=place,
                 why="the script would show it to everybody who can read a log or a dry run",
                 remedy="export it in your shell (WANDB_API_KEY, HF_TOKEN): the job inherits it",
             )
         previous = word
+
+
+def words(value: Any, key: str = "") -> Iterator[str]:
+    """What ``refuse`` looks at of a value from YAML: its strings, those of a mapping as key=value.
+
+    A shell line counts with each of its words: ``export HF_TOKEN=...``.
+    """
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from words(inner, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from words(inner)
+    elif isinstance(value, str):
+        yield from (value.split() if not key else ())
+        yield f"{key}={value}" if key else value

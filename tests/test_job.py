@@ -241,7 +241,7 @@ def test_a_literal_secret_is_refused_and_not_repeated(
     with pytest.raises(BeamSlurmError, match="is a secret") as caught:
         request("demo", overrides=words)
     assert words[-1].rpartition("=")[2] not in str(caught.value)
-    with pytest.raises(BeamSlurmError, match=r"HF_TOKEN in site\.environment is a secret"):
+    with pytest.raises(BeamSlurmError, match=r"HF_TOKEN in site.environment is a secret"):
         request("demo", "site.environment={HF_TOKEN: x}")
 
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+
+from beam_slurm.cli import options
 
 EXAMPLES = """\b
 Examples:
   beam-slurm submit --profile b300-colocated --dry-run | less
   beam-slurm submit --profile b300-colocated --dry-run | sbatch --test-only
-  beam-slurm submit --profile b300-colocated --set recipe.steps=50 --wait
+  beam-slurm submit --profile b300-colocated --steps 50 --save-every 10 --wait
+  beam-slurm submit --profile b200-bf16 --output-dir first --resume --steps 100
   beam-slurm submit --profile b300-colocated -- policy.optimizer.kwargs.lr=2e-6
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--profile", required=True, help="A profile's name, or the path of a YAML file.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one value.")
-@click.option(
-    "--site",
-    type=click.Path(path_type=Path),
-    help="Site file.  [default: $BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml]",
-)
-@click.option("--nodes", type=int, help="Short for --set hardware.nodes=N.")
+@options.profile
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in --output-dir.")
 @click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="--dry-run writes it here.")
 @click.option("--wait", is_flag=True, help="Stay until it is over; its exit code is the run's.")
@@ -32,16 +30,13 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the run's id, job and folder as JSON.")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 def submit(
-    profile: str,
-    settings: tuple[str, ...],
-    site: Path | None,
-    nodes: int | None,
     dry_run: bool,
     output: Path | None,
     wait: bool,
     local: bool,
     as_json: bool,
     overrides: tuple[str, ...],
+    **chosen: Any,
 ) -> None:
     """Submit a run, or print its sbatch script.
 
@@ -49,15 +44,12 @@ def submit(
     """
     import os
 
-    from beam_slurm import job, profiles
+    from beam_slurm import job
     from beam_slurm.errors import BeamSlurmError
 
     if output and not dry_run:
         raise click.UsageError("--output goes with --dry-run")
-    given = profiles.parse_settings(settings)
-    if nodes is not None:
-        given.append((("hardware", "nodes"), str(nodes)))
-    resolved = profiles.resolve(profile, site=site, settings=given)
+    resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
     if dry_run:
         _warn(request.missing)

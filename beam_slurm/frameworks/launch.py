@@ -45,6 +45,8 @@ class Launch:
         entry: argv of the training entry.
         workdir: where it runs, as seen inside the container.
         environment: exported before Ray starts, the same on every node.
+        settings: variables of the environment that a key of the profile says: name -> dotted key.
+            The site may change the others, not these.
         secrets: names of variables that are handed into the container if the job has them.
         container: the image as the site spells it; None where the framework needs none.
         mounts: what it needs inside the container.
@@ -61,6 +63,7 @@ class Launch:
     workdir: str
     output: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     container: str | None = None
     mounts: tuple[Mount, ...] = ()

@@ -91,6 +91,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         workdir=checkout,
         output=output,
         environment=environment,
+        settings={"SCRATCH": "site.paths.scratch"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
         container=folders.image(framework.image, "radixark/miles:beam, or a file made of it"),
         mounts=folders.mounts,

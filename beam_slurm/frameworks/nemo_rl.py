@@ -66,6 +66,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
             "OMP_NUM_THREADS": "16",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # workers take the image's Python as it is
         },
+        settings={"BEAM_CHECKPOINT": "site.paths.models", "BEAM_LOG_DIR": "job.output_dir"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
         container=folders.image(
             framework.image, "NeMo RL image with Beam support: nobody publishes one, see its guide"

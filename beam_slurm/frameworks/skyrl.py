@@ -57,6 +57,17 @@ PATIENCE = {
     "RAY_worker_register_timeout_seconds": "600",
 }
 
+SETTINGS = {
+    "DATA_DIR": "site.paths.datasets",
+    "MAX_TRAINING_STEPS": "recipe.steps",
+    "CKPT_PATH": "job.output_dir",
+    "EXPORT_PATH": "job.output_dir",
+    "CKPT_INTERVAL": "recipe.checkpoint.every",
+    "RESUME_MODE": "recipe.checkpoint.resume",
+    "OPTIMIZER_STATE_DISK_DIR": "recipe.optimizer.state",
+    "KV_CACHE_DTYPE": "recipe.rollout.kv_cache",
+}
+
 CHECKPOINTS = "checkpoints"
 
 
@@ -97,6 +108,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         workdir=checkout,
         output=output,
         environment=environment,
+        settings={**SETTINGS, framework.model_variable: "site.paths.models"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
         container=folders.image(framework.image, "SkyRL image with Beam's wheels"),
         mounts=folders.mounts,

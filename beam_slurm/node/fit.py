@@ -37,13 +37,26 @@ def check(gpus: int, object_store: int) -> None:
             )
 
 
-def private_folder(path: str) -> None:
-    """Make ``path`` for this user alone; a left-over of the same job is emptied first."""
+def private_folder(path: str, need: int = 0) -> None:
+    """Make ``path`` for this user alone; a left-over of the same job is emptied first.
+
+    Raises:
+        Unfit: there is no such place, less than ``need`` bytes are free in it, or somebody else
+            has the name.
+    """
     remove_folder(path)
+    parent = os.path.dirname(path)
     try:
+        room = os.statvfs(parent)
         os.mkdir(path, 0o700)
     except FileExistsError:
-        raise Unfit("%s is there and is not ours: set site.paths.tmp" % path) from None
+        raise Unfit("%s is there and is not ours" % path) from None
+    except OSError as problem:
+        raise Unfit("cannot make %s: %s" % (path, problem.strerror)) from None
+    free = room.f_bavail * room.f_frsize
+    if free < need:
+        os.rmdir(path)
+        raise Unfit("%s has %.1f GB free, the recipe needs %.1f" % (parent, free / 1e9, need / 1e9))
 
 
 def remove_folder(path: str) -> None:

@@ -38,6 +38,8 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
     parser.add_argument("--attempt", required=True)
     parser.add_argument("--temp", required=True, help="node-local folder, made and removed here")
+    parser.add_argument("--scratch", default="", help="the same on the node's own NVMe")
+    parser.add_argument("--scratch-need", type=int, default=0, help="bytes that must be free there")
     parser.add_argument("--interface", default="")
     parser.add_argument("--prefix", default="")
     parser.add_argument("--resources", default="{}", help="Ray custom resources of each node, JSON")
@@ -49,8 +51,10 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--clean", action="store_true", help="only remove what a killed task left")
     args = parser.parse_args(argv)
 
+    folders = [path for path in (args.temp, args.scratch) if path]
     if args.clean:
-        fit.remove_folder(args.temp)
+        for path in folders:
+            fit.remove_folder(path)
         return 0
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     log = os.path.join(args.attempt, "ray", name + ".log")
@@ -62,6 +66,8 @@ def main(argv: List[str]) -> int:
     try:
         fit.check(args.gpus, args.object_store)
         fit.private_folder(args.temp)
+        if args.scratch:
+            fit.private_folder(args.scratch, args.scratch_need)
         command = _command(args, name)
         deadline = time.monotonic() + args.deadline
         while True:
@@ -81,7 +87,8 @@ def main(argv: List[str]) -> int:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         processes.end_all(0)  # Ray has nothing to save; its own grace is for shared clusters
-        fit.remove_folder(args.temp)
+        for path in folders:
+            fit.remove_folder(path)
 
 
 def _stop(number: int, frame: Optional[FrameType]) -> None:
