@@ -1,0 +1,60 @@
+"""The options by which every command that takes a profile is told which one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from beam_slurm.profiles import Resolved
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Short words for settings that everybody changes: option -> (key, help).
+SHORT = {
+    "nodes": ("hardware.nodes", int, "Short for --set hardware.nodes=N."),
+    "steps": ("recipe.steps", int, "Training steps in all, those before a resume included."),
+    "save_every": ("recipe.checkpoint.every", int, "Save every N steps; also turns saving on."),
+    "output_dir": ("job.output_dir", str, "Where the framework writes, in site.paths.outputs."),
+}
+
+
+def profile(command: F) -> F:
+    """--profile, --site, --set and the short words; ``resolve`` takes their values."""
+    for name, (_, kind, text) in reversed(SHORT.items()):
+        command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
+    command = click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one value."
+    )(command)
+    command = click.option(
+        "--site",
+        type=click.Path(path_type=Path),
+        help="Site file.  [default: $BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml]",
+    )(command)
+    return click.option(
+        "--profile", required=True, help="A profile's name, or the path of a YAML file."
+    )(command)
+
+
+def resolve(
+    profile: str, site: Path | None, settings: tuple[str, ...], resume: bool = False, **short: Any
+) -> Resolved:
+    """The profile that the options name; the short words are laid on last.
+
+    Raises:
+        BeamSlurmError: with the place of what is wrong.
+    """
+    from beam_slurm import profiles
+
+    given = profiles.parse_settings(settings)
+    for name, value in short.items():
+        if value is not None:
+            given.append((tuple(SHORT[name][0].split(".")), str(value)))
+    if short.get("save_every") is not None:
+        given.append((("recipe", "checkpoint", "enabled"), "true"))
+    if resume:
+        given.append((("recipe", "checkpoint", "resume"), "true"))
+    return profiles.resolve(profile, site=site, settings=given)

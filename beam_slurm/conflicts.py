@@ -1,0 +1,100 @@
+"""Two spellings of one thing: refused, naming where each of them stands.
+
+Slurm would take the last of two options without a word, or accept both and then fail every srun.
+"""
+
+from __future__ import annotations
+
+from beam_slurm import mounts
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.frameworks.launch import Launch
+from beam_slurm.profiles import Resolved
+from beam_slurm.yamlfile import Key, dotted
+
+# sbatch's options by the key that says the same.
+_KEYS: dict[str, str] = {
+    **dict.fromkeys(("job-name",), "job.name"),
+    **dict.fromkeys(("time", "time-min"), "job.time"),
+    **dict.fromkeys(
+        ("partition", "account", "qos", "reservation", "constraint", "exclude"), "site.{option}"
+    ),
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "nodelist"), "hardware.nodes"),
+    **dict.fromkeys(
+        ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu"),
+        "hardware.gpus_per_node",
+    ),
+    **dict.fromkeys(("cpus-per-task", "cpus-per-gpu", "mincpus"), "hardware.cpus_per_node"),
+    **dict.fromkeys(
+        ("exclusive", "oversubscribe", "share", "mem", "mem-per-cpu", "mem-per-gpu"),
+        "hardware.exclusive",
+    ),
+}
+
+# Options that would break what the script relies on.
+_REFUSED = {
+    "array": "one job is one run",
+    "chdir": "the run folder is the job's working directory",
+    "comment": "the comment is how a run finds its job again",
+    "export": "it takes PATH away, or cuts values at commas: use site.environment",
+    "export-file": "use site.environment",
+    "error": "the log is one file, so that lines keep their order",
+    "open-mode": "a log is appended to, never cut",
+    "output": "the log lies in the run folder",
+    "requeue": "whether a run can go on by itself is not Slurm's to say",
+    "no-requeue": "it is there already",
+    "wrap": "the script is the job",
+}
+
+
+def refuse(resolved: Resolved, launch: Launch) -> None:
+    """Raise if the profile and the site, or the site and the framework, say one thing twice."""
+    for option, value in resolved.profile.site.directives.items():
+        _directive(resolved, option, value)
+    for name in resolved.profile.site.environment:
+        if name in launch.settings:
+            _twice(resolved, ("site", "environment", name), launch.settings[name])
+    _mounts(resolved, launch)
+
+
+def _directive(resolved: Resolved, option: str, value: object) -> None:
+    key: Key = ("site", "directives", option)
+    if option in _REFUSED:
+        raise BeamSlurmError(
+            f"--{option} cannot be given in site.directives",
+            where=resolved.document.place(key),
+            why=_REFUSED[option],
+        )
+    if value is False:
+        raise BeamSlurmError(
+            f"{dotted(key)} is false",
+            where=resolved.document.place(key),
+            why="an option is given with a value, given alone (true), or left out",
+        )
+    if option in _KEYS:
+        _twice(resolved, key, _KEYS[option].format(option=option))
+
+
+def _twice(resolved: Resolved, key: Key, other: str) -> None:
+    values = {name: (value, origin) for name, value, origin in resolved.values()}
+    value, origin = values.get(other, (None, None))
+    said = f" ({value}, {origin or 'the default'})" if other in values else ""
+    raise BeamSlurmError(
+        f"{dotted(key)} and {other}{said} say the same thing",
+        where=resolved.document.place(key),
+        remedy=f"leave out {dotted(key)} and set {other}",
+    )
+
+
+def _mounts(resolved: Resolved, launch: Launch) -> None:
+    taken = {mount.target: f"{mount} is the framework's" for mount in launch.mounts}
+    for index, text in enumerate(resolved.profile.site.mounts):
+        mount = mounts.parse(text)
+        key: Key = ("site", "mounts", index)
+        if mount.target in taken:
+            raise BeamSlurmError(
+                f"{mount.target} is mounted twice",
+                where=resolved.document.place(key),
+                why=f"{taken[mount.target]}, {dotted(key)} is {mount}",
+                remedy="leave one of them out",
+            )
+        taken[mount.target] = f"{dotted(key)} is {mount}"
