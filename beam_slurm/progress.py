@@ -78,9 +78,8 @@ class Watcher:
         self._watch = Watch(run, clock)
         self._profile = profile_of(run)
         framework = str(run.manifest.get("framework"))
-        self._reader = metrics.reader(framework, run.path)
-        outputs = self._profile.get("site", {}).get("paths", {}).get("outputs")
-        self._no_metrics = "" if self._reader else metrics.not_read(framework, outputs, run.id)
+        self._reader = metrics.reader(framework, run.output)
+        self._no_metrics = "" if self._reader else metrics.not_read(framework, run.output)
 
     @property
     def note(self) -> str:

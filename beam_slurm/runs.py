@@ -62,6 +62,11 @@ class Run:
         return _read_json(self.path / MANIFEST)
 
     @property
+    def output(self) -> Path:
+        """Where the framework writes."""
+        return Path(self.manifest.get("output") or self.path / "output")
+
+    @property
     def attempt(self) -> Path | None:
         """The newest attempt's folder; None before the batch script has begun."""
         found = [p for p in self.path.glob("attempt-*") if p.name[8:].isdigit()]

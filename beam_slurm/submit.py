@@ -116,6 +116,7 @@ def _folder(request: JobRequest) -> runs.Run:
             "profile": profile.name,
             "framework": profile.framework.name,
             "executor": "local" if request.local else "slurm",
+            "output": request.launch.output,
             "nodes": profile.hardware.nodes,
             "gpus_per_node": profile.hardware.gpus_per_node,
             "steps": profile.recipe.steps,

@@ -31,9 +31,9 @@ def steps(reader: DemoReader) -> list[int]:
 def test_reader_belongs_to_the_framework(tmp_path: Path) -> None:
     found = metrics.reader("demo", tmp_path)
     assert isinstance(found, DemoReader)
-    assert found.path == tmp_path / "output" / "metrics.jsonl"
+    assert found.path == tmp_path / "metrics.jsonl"
     assert metrics.reader("nemo-rl", tmp_path) is None
-    said = metrics.not_read("nemo-rl", "/shared/out", "run-1")
+    said = metrics.not_read("nemo-rl", Path("/shared/out/run-1"))
     assert "nemo-rl runs are not read yet" in said
     assert "/shared/out/run-1" in said
 

@@ -284,8 +284,7 @@ def test_status_of_a_failed_run(tmp_path: Path) -> None:
 
 
 def test_status_of_a_framework_without_reader(tmp_path: Path) -> None:
-    run = folders.make(tmp_path, framework="nemo-rl")
-    (run.path / "profile.yaml").write_text("site: {paths: {outputs: /shared/out}}\n")
+    run = folders.make(tmp_path, framework="nemo-rl", output="/shared/out/demo-1a2b3c")
     folders.outcome(run)
     said = call(status, tmp_path, "demo").output
     assert "nemo-rl runs are not read yet" in said

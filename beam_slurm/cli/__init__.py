@@ -18,6 +18,7 @@ COMMANDS = {
     "report": "Draw a run: reward, accuracy, response length, step time.",
     "cancel": "End a run.",
     "profiles": "List the profiles, or show one with the origin of its values.",
+    "schema": "Print the JSON schema of profiles or site files, for editors.",
     "cluster": "A real Slurm of several hosts on this machine, to try things and to test.",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from beam_slurm.frameworks.changes import changes
 from beam_slurm.frameworks.launch import Launch, Missing
@@ -37,7 +37,9 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     folder = (EXAMPLES / "grpo_digits").resolve()
     recipe = profile.recipe
     changes(resolved, KNOWN, "train.py --help lists what else it takes, behind --")
-    output = profile.job.output_dir or f"{run}/output"
+    # Beside the runs, so that the next one finds it; a run's own output lies in its folder.
+    given = profile.job.output_dir
+    output = str(PurePosixPath(run).parent / given) if given else f"{run}/output"
     entry = [
         "python",
         str(folder / "train.py"),
@@ -57,6 +59,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         entry=(*(profile.framework.entry or entry), *overrides),
         workdir=run,
         output=output,
+        checkpoints=f"{output}/checkpoints" if recipe.checkpoint.enabled else None,
         # All hosts of the embedded Slurm share few cores: one thread each.
         environment={"OMP_NUM_THREADS": "1"},
     )

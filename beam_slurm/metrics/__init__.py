@@ -21,26 +21,19 @@ class Reader(Protocol):
         """Take in what is new since the last call; whether there was anything. Never waits."""
 
 
-def reader(framework: str, run: Path) -> Reader | None:
-    """The reader for a run of ``framework`` in the run folder ``run``; None if there is none yet.
+def reader(framework: str, output: Path) -> Reader | None:
+    """The reader for a run of ``framework`` that writes to ``output``; None if there is none yet.
 
     Callers that get None say so to the user: see ``not_read``.
     """
     if framework == "demo":
-        return DemoReader(run / "output" / "metrics.jsonl")
+        return DemoReader(output / "metrics.jsonl")
     return None
 
 
-def not_read(framework: str, outputs: str | None, run_id: str) -> str:
-    """What to tell the user when ``reader`` has none.
-
-    Args:
-        framework: the framework's name.
-        outputs: the site's ``site.paths.outputs``, if known: frameworks log below it.
-        run_id: the run's id.
-    """
-    where = f"{outputs}/{run_id}" if outputs else f"<site.paths.outputs>/{run_id}"
+def not_read(framework: str, output: Path) -> str:
+    """What to tell the user when ``reader`` has none for a run that writes to ``output``."""
     return (
-        f"metrics of {framework} runs are not read yet; its own logs are in {where} "
+        f"metrics of {framework} runs are not read yet; its own logs are in {output} "
         "and in beam-slurm logs"
     )

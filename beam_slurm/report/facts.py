@@ -80,10 +80,9 @@ def gather(run: Run, state: State | None = None) -> Facts:
     """
     manifest, profile = run.manifest, profile_of(run)
     framework = str(manifest.get("framework"))
-    reader = metrics.reader(framework, run.path)
+    reader = metrics.reader(framework, run.output)
     if reader:
         reader.read()
-    outputs = profile.get("site", {}).get("paths", {}).get("outputs")
     return Facts(
         run=run,
         manifest=manifest,
@@ -92,7 +91,7 @@ def gather(run: Run, state: State | None = None) -> Facts:
         outcome=run.outcome,
         bring_up=BringUp.of(run.events()),
         history=reader.history if reader else None,
-        no_metrics="" if reader else metrics.not_read(framework, outputs, run.id),
+        no_metrics="" if reader else metrics.not_read(framework, run.output),
     )
 
 
