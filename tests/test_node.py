@@ -98,6 +98,17 @@ def test_a_temp_folder_is_ours_alone(tmp_path: Path) -> None:
     assert (target / "precious").exists()
 
 
+def test_a_scratch_folder_needs_room_and_a_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fit.private_folder(str(folder), need=1)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(fit.Unfit, match=rf"{tmp_path} has .* GB free, the recipe needs 1000000000"):
+        fit.private_folder(str(folder), need=10**18)
+    assert not folder.exists()
+    with pytest.raises(fit.Unfit, match="cannot make .*/nvme/run: No such file"):
+        fit.private_folder(str(tmp_path / "nvme" / "run"))
+
+
 def test_a_node_with_other_gpus_or_little_shared_memory_is_unfit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
