@@ -105,7 +105,7 @@ def test_a_scratch_folder_needs_room_and_a_disk(tmp_path: Path) -> None:
     with pytest.raises(fit.Unfit, match=rf"{tmp_path} has .* GB free, the recipe needs 1000000000"):
         fit.private_folder(str(folder), need=10**18)
     assert not folder.exists()
-    with pytest.raises(fit.Unfit, match="cannot make .*/nvme/run: No such file"):
+    with pytest.raises(fit.Unfit, match=r"cannot make .*/nvme/run: No such file"):
         fit.private_folder(str(tmp_path / "nvme" / "run"))
 
 

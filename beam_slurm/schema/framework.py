@@ -11,6 +11,7 @@ class NemoRL(Model):
     """NVIDIA NeMo RL."""
 
     name: Literal["nemo-rl"]
+    """The framework."""
     config: Line
     """The recipe's YAML, relative to the checkout."""
     image: Line
@@ -21,6 +22,7 @@ class SkyRL(Model):
     """NovaSky's SkyRL."""
 
     name: Literal["skyrl"]
+    """The framework."""
     script: Line
     """The recipe's launch script, relative to the checkout."""
     image: Line
@@ -33,6 +35,7 @@ class Miles(Model):
     """RadixArk's Miles."""
 
     name: Literal["miles"]
+    """The framework."""
     script: Line
     """The recipe's launcher, relative to the checkout."""
     command: Literal["execute", "execute-colocate"]
@@ -45,6 +48,7 @@ class Demo(Model):
     """The digit-sum GRPO of examples/grpo_digits: real training, on any machine."""
 
     name: Literal["demo"]
+    """The framework."""
     entry: list[str] | None = None
     """Another program instead of train.py: its whole argv."""
 

@@ -15,6 +15,7 @@ class Optimizer(Model):
     """The optimizer and where its state (FP32 master weights, two moments) lives."""
 
     name: Line = "adamw"
+    """Name of the optimizer."""
     state: Literal["gpu", "host", "nvme"] = "gpu"
     """On the GPUs, in the nodes' RAM, or streamed from their own NVMe."""
     offloaded: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -25,38 +26,51 @@ class Lora(Model):
     """Low-rank adapters on all linear layers; the base model is frozen."""
 
     rank: PositiveInt
+    """Rank of the adapters."""
     alpha: PositiveFloat
+    """Scale: an adapter counts alpha / rank."""
 
 
 class Learner(Model):
     """How training is cut over its GPUs."""
 
     backend: Literal["automodel-fsdp2", "megatron"]
+    """What trains."""
     nodes: PositiveInt | None = None
     """Its own nodes; left out: all of them, in turn with generation."""
     tensor: PositiveInt = 1
+    """Tensor parallelism (TP), ways."""
     pipeline: PositiveInt = 1
+    """Pipeline parallelism (PP), stages."""
     context: PositiveInt = 1
+    """Context parallelism (CP), ways."""
     expert: PositiveInt = 1
+    """Expert parallelism (EP), ways."""
     expert_tensor: PositiveInt = 1
     """Tensor parallelism inside the experts."""
     precision: Precision = "bf16"
+    """Numbers of the forward and backward pass."""
 
 
 class Rollout(Model):
     """How generation is cut over its GPUs."""
 
     backend: Literal["sglang", "vllm"]
+    """What generates."""
     nodes: PositiveInt | None = None
     """Its own nodes; left out: all of them, in turn with training."""
     engines: PositiveInt
     """Inference engines (replicas)."""
     gpus_per_engine: PositiveInt
+    """GPUs of one engine."""
     tensor: PositiveInt | None = None
     """Tensor parallelism of one engine; left out: gpus_per_engine / pipeline."""
     pipeline: PositiveInt = 1
+    """Pipeline parallelism of one engine, stages."""
     precision: Precision = "bf16"
+    """Numbers of generation."""
     kv_cache: Literal["bf16", "fp8_e4m3"] = "bf16"
+    """Numbers of the KV cache."""
     in_flight_weight_updates: bool | None = None
     """Whether new weights arrive while responses are being generated."""
     routing_replay: bool = False
@@ -72,7 +86,9 @@ class Sampling(Model):
     """How responses are drawn."""
 
     temperature: PositiveFloat = 1.0
+    """Sampling temperature."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus sampling: probability mass that is kept."""
 
 
 class Evaluation(Model):
@@ -85,12 +101,14 @@ class Evaluation(Model):
     problems: PositiveInt
     """Problems of each set."""
     responses_per_problem: PositiveInt
+    """Responses to each."""
 
 
 class Checkpoint(Model):
     """Saving model and optimizer."""
 
     enabled: bool
+    """Whether checkpoints are saved."""
     every: PositiveInt
     """Training steps between two checkpoints."""
     keep: PositiveInt | None = None
@@ -113,8 +131,11 @@ class Reference(Model):
     """A result that the recipe's authors published: its first and its last value."""
 
     metric: Line
+    """What was measured."""
     first: float
+    """Its first value."""
     last: float
+    """Its last value."""
     note: Line | None = None
     """What first and last are, if not the run's first and last value."""
 
@@ -126,11 +147,15 @@ class Recipe(Model):
     """colocated: training and generation share the GPUs; async: each has its own and they overlap;
     turns: each has its own and they take turns."""
     training: Literal["full", "lora"] = "full"
+    """All weights, or low-rank adapters on a frozen model."""
     lora: Lora | None = None
+    """The adapters, if training is lora."""
     steps: PositiveInt
     """Training steps (NeMo RL: updates; Miles: rollouts), those before a resume included."""
     prompts_per_step: PositiveInt
+    """Prompts of one step."""
     responses_per_prompt: PositiveInt
+    """Responses to each prompt."""
     updates_per_step: PositiveInt = 1
     """Optimizer updates of one step."""
     prompt_tokens: PositiveInt | None = None
@@ -146,6 +171,7 @@ class Recipe(Model):
     sequence_mask: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] | None = None
     """Sequences whose geometric-mean probability ratio lies outside are left out."""
     seed: int | None = None
+    """Random seed; left out, the framework's."""
     learner: Learner | None = None
     rollout: Rollout | None = None
     evaluation: Evaluation
