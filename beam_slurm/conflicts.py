@@ -58,11 +58,13 @@ def refuse(resolved: Resolved, launch: Launch) -> None:
 
 def _directive(resolved: Resolved, option: str, value: object) -> None:
     key: Key = ("site", "directives", option)
-    if option in _REFUSED:
+    plugin = "an option of a plugin, which only srun has: use site.container_options"
+    refused = plugin if option.startswith("container") else _REFUSED.get(option)
+    if refused:
         raise BeamSlurmError(
             f"--{option} cannot be given in site.directives",
             where=resolved.document.place(key),
-            why=_REFUSED[option],
+            why=refused,
         )
     if value is False:
         raise BeamSlurmError(

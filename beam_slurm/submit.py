@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -82,8 +83,29 @@ def check_cluster(request: JobRequest) -> None:
             f"of {_time(partition.max_minutes)}",
             remedy=f"--set job.time={_time(partition.max_minutes)}, or another partition",
         )
+    _check_directives(request)
     if request.launch.container and profile.site.container == "pyxis":
         _check_pyxis(request)
+
+
+def _check_directives(request: JobRequest) -> None:
+    """Options of the site that this Slurm does not have, or that do not fit the nodes."""
+    directives = request.profile.site.directives
+    known = slurm.ask("sbatch", "--help") if directives else ""
+    for option in directives:
+        if not re.search(rf"--{option}\b", known):
+            raise BeamSlurmError(
+                f"this sbatch has no option --{option}",
+                why=f"it is {slurm.ask('sbatch', '--version').strip()}",
+                remedy=f"leave out site.directives.{option}",
+            )
+    segment = directives.get("segment")
+    nodes = request.profile.hardware.nodes
+    if isinstance(segment, int) and nodes % segment:
+        raise BeamSlurmError(
+            f"{nodes} nodes cannot be cut into segments of {segment}",
+            remedy="set site.directives.segment to a divisor of hardware.nodes",
+        )
 
 
 def _check_pyxis(request: JobRequest) -> None:

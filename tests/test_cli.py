@@ -202,6 +202,7 @@ def test_profiles_list_and_show(environment: dict[str, str], tmp_path: Path) -> 
             "8-00:00:00 is over partition gpu's limit of 7-00:00:00",
         ),
         (["--set", "site.partition=absent"], "partition 'absent' is unknown"),
+        (["--set", "site.directives={segment: 4}"], "this sbatch has no option --segment"),
         (["--set", "hardware.gpu=b300"], "sbatch refuses"),
         (["--set", "hardware.gpus_per_node=9"], "sbatch refuses"),
         (["--set", "site.paths.runs=/proc/runs"], "cannot make the run folder"),

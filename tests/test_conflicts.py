@@ -52,6 +52,7 @@ def test_two_spellings_of_one_thing_name_both_places(site: str, said: str) -> No
     [
         ("directives: {export: ALL}\n", "takes PATH away"),
         ("directives: {array: 0-3}\n", "one job is one run"),
+        ("directives: {container-image: x}\n", "only srun has"),
         ("directives: {nice: false}\n", "left out"),
         ("directives: {--nice: true}\n", "no long option"),
         ('directives: {mail-user: "a\\nb"}\n', "line break"),

@@ -97,6 +97,7 @@ def test_the_site_file_is_found_where_people_put_it(
         ("site:\n  environment:\n    A-B: x\n", 4, ["'A-B' is no name"]),
         ("site:\n  mounts: [/a]\n", 4, ["'/a' is no mount"]),
         ("site:\n  paths:\n    runs: here\n", 5, ["absolute path"]),
+        ("site:\n  paths:\n    tmp: /local/scratch/tmp\n", 5, ["18 bytes", "room for 16"]),
         ("recipe: [1\n", 4, ["not valid YAML"]),
         ("recipe: 3\n", 3, ["recipe is 3"]),
     ],

@@ -20,6 +20,20 @@ class Network(Model):
     """Network that the address lies in, such as 10.1.0.0/16."""
 
 
+# A socket's path ends at 107 bytes. Below tmp come /beam-JOB-ATTEMPT (16 with eight digits),
+# /ray/session_DATE_TIME_PID (47), and the longest of Ray's own, /sockets/dash_TaskEventsHead (28).
+_LONGEST_TMP = 107 - 16 - 47 - 28
+
+
+def _short(value: str) -> str:
+    if len(value.encode()) > _LONGEST_TMP:
+        raise ValueError(
+            f"this is {len(value.encode())} bytes long, and Ray's sockets below it leave room for "
+            f"{_LONGEST_TMP}: choose a shorter path, or make a link to it"
+        )
+    return value
+
+
 class Paths(Model):
     """Where things lie on this cluster: absolute, the same on every node."""
 
@@ -41,8 +55,8 @@ class Paths(Model):
     """Checkout of Miles, branch beam-image."""
     venv: Path | None = None
     """Virtual environment for runs without a container."""
-    tmp: Path = "/tmp"  # noqa: S108 - a private folder is made inside it
-    """Node-local; each job makes and removes its own folder in it."""
+    tmp: Annotated[Path, AfterValidator(_short)] = "/tmp"  # noqa: S108 - not itself shared
+    """Node-local, at most 16 bytes; each job makes and removes its own folder in it."""
 
 
 def _mount(text: str) -> str:
