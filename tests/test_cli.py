@@ -192,6 +192,23 @@ def test_profiles_list_and_show(environment: dict[str, str], tmp_path: Path) -> 
     assert "\x1b" not in done.stdout
 
 
+def test_a_plan_with_errors_stops_the_submission_unless_forced(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    words = ("submit", "--profile", "h200-colocated", "--nodes", "8")
+    refused = call(*words, environment=environment, folder=tmp_path)
+    assert refused.returncode == 2
+    assert "expert-world: EP128 does not divide the 64 GPUs that train" in refused.stderr
+    assert "--set recipe.rollout.engines=4" in refused.stderr
+    assert "nothing was submitted" in refused.stderr
+    for word, code in (("--force", 2), ("--dry-run", 0)):
+        done = call(*words, word, environment=environment, folder=tmp_path)
+        assert done.returncode == code
+        assert "expert-world" in done.stderr
+        assert "nothing was submitted" not in done.stderr  # --force: the site file is next
+    assert not list(tmp_path.glob("runs*"))
+
+
 @pytest.mark.slurm
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -233,6 +250,7 @@ def test_a_container_without_pyxis_or_image_is_refused(
     )
     done = call(
         *["submit", "--profile", "b300-colocated", "--nodes", "2", "--set", "hardware.gpu=h200"],
+        "--force",
         environment=slurm_env,
         folder=tmp_path,
     )

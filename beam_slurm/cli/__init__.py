@@ -13,6 +13,7 @@ from beam_slurm.errors import BeamSlurmError
 # Name, and the line that --help shows: the command's module is imported when it is called.
 COMMANDS = {
     "submit": "Submit a run, or print its sbatch script (--dry-run).",
+    "plan": "Check a profile's arithmetic: parallelism, memory, storage, GPU-hours.",
     "status": "Show all runs, or one run in detail.",
     "logs": "Print or follow a run's log.",
     "report": "Draw a run: reward, accuracy, response length, step time.",

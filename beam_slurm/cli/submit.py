@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from beam_slurm.cli import options
+
+if TYPE_CHECKING:
+    from beam_slurm.schema import Profile
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +28,7 @@ Examples:
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in --output-dir.")
 @click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="--dry-run writes it here.")
+@click.option("--force", is_flag=True, help="Submit although the plan has errors.")
 @click.option("--wait", is_flag=True, help="Stay until it is over; its exit code is the run's.")
 @click.option("--local", is_flag=True, help="Run on this machine, without Slurm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's id, job and folder as JSON.")
@@ -32,6 +36,7 @@ Examples:
 def submit(
     dry_run: bool,
     output: Path | None,
+    force: bool,
     wait: bool,
     local: bool,
     as_json: bool,
@@ -51,6 +56,7 @@ def submit(
         raise click.UsageError("--output goes with --dry-run")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
+    _check_plan(request.profile, stop=not (dry_run or force))
     if dry_run:
         _warn(request.missing)
         script = os.fsencode(str(request))  # overrides may be any bytes
@@ -64,6 +70,23 @@ def submit(
             sys.stdout.flush()
         return
     _submit(request, wait, as_json)
+
+
+def _check_plan(profile: Profile, stop: bool) -> None:
+    """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run."""
+    from beam_slurm.cli import plan
+    from beam_slurm.errors import BeamSlurmError
+    from beam_slurm.report import text
+
+    made = plan.of(profile)
+    said = tuple(finding for finding in made.findings if finding.severity != "note")
+    plan.show_findings(text.console(stderr=True), said)
+    if stop and not made.ok:
+        raise BeamSlurmError(
+            f"{profile.name} cannot work as it is: nothing was submitted",
+            why="see the errors of its plan above",
+            remedy="change that, or --force; beam-slurm plan shows all of it",
+        )
 
 
 def _warn(missing: tuple[tuple[str, str], ...]) -> None:

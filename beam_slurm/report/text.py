@@ -15,13 +15,14 @@ BARS = "▁▂▃▄▅▆▇█"
 WIDE = 200  # columns where no terminal says how wide it is: pipes and files take long lines
 
 
-def console() -> Console:
-    """Standard output: colours on terminals only (and NO_COLOR wins), no wrapping in pipes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal gets ? instead of a crash
+def console(stderr: bool = False) -> Console:
+    """A console: colours on terminals only (and NO_COLOR wins), no wrapping in pipes."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")  # an ASCII terminal gets ? instead of a crash
     # Host lists and log lines have brackets and colons of their own: no markup.
-    width = None if sys.stdout.isatty() else WIDE
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    width = None if stream.isatty() else WIDE
+    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
 
 
 def number(value: float | None, digits: int = 3) -> str:
