@@ -1,13 +1,15 @@
-"""Two spellings of one thing: refused, naming where each of them stands.
+"""What may not be said: two spellings of one thing, and literal secrets. Errors name the places.
 
 Slurm would take the last of two options without a word, or accept both and then fail every srun.
 """
 
 from __future__ import annotations
 
-from beam_slurm import mounts
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from beam_slurm import mounts, secret
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.frameworks.launch import Launch
 from beam_slurm.profiles import Resolved
 from beam_slurm.yamlfile import Key, dotted
 
@@ -46,14 +48,28 @@ _REFUSED = {
 }
 
 
-def refuse(resolved: Resolved, launch: Launch) -> None:
-    """Raise if the profile and the site, or the site and the framework, say one thing twice."""
+def refuse(
+    resolved: Resolved,
+    needed: Sequence[mounts.Mount] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise if a secret is written out, or one thing is said twice.
+
+    Args:
+        resolved: the profile, the site with it.
+        needed: the framework's own mounts.
+        settings: variables that keys of the profile say: name -> dotted key.
+    """
+    for name, value, origin in resolved.values():
+        parent, _, last = name.rpartition(".")
+        where = name if isinstance(value, list) else parent
+        secret.refuse(where, secret.words({last: value}), place=origin)
     for option, value in resolved.profile.site.directives.items():
         _directive(resolved, option, value)
-    for name in resolved.profile.site.environment:
-        if name in launch.settings:
-            _twice(resolved, ("site", "environment", name), launch.settings[name])
-    _mounts(resolved, launch)
+    for variable in resolved.profile.site.environment:
+        if variable in settings:
+            _twice(resolved, ("site", "environment", variable), settings[variable])
+    _mounts(resolved, needed)
 
 
 def _directive(resolved: Resolved, option: str, value: object) -> None:
@@ -87,8 +103,8 @@ def _twice(resolved: Resolved, key: Key, other: str) -> None:
     )
 
 
-def _mounts(resolved: Resolved, launch: Launch) -> None:
-    taken = {mount.target: f"{mount} is the framework's" for mount in launch.mounts}
+def _mounts(resolved: Resolved, needed: Sequence[mounts.Mount]) -> None:
+    taken = {mount.target: f"{mount} is the framework's" for mount in needed}
     for index, text in enumerate(resolved.profile.site.mounts):
         mount = mounts.parse(text)
         key: Key = ("site", "mounts", index)

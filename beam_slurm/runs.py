@@ -15,7 +15,7 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,21 @@ def create(folder: Path, files: dict[str, str | bytes], manifest: dict[str, Any]
     Raises:
         BeamSlurmError: the folder cannot be written, or is there already.
     """
+    lay_out(folder, files)
+    run = Run(folder)
+    try:
+        run.record(id=folder.name, created=round(time.time(), 3), **manifest)
+    except OSError as error:
+        raise _unwritten(folder, error) from error
+    return run
+
+
+def lay_out(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Make a folder of this user alone with these files, or leave nothing.
+
+    Raises:
+        BeamSlurmError: the folder cannot be written, or is there already.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -202,14 +217,13 @@ def create(folder: Path, files: dict[str, str | bytes], manifest: dict[str, Any]
         for name, content in files.items():
             data = content.encode() if isinstance(content, str) else content
             (folder / name).write_bytes(data)
-        run = Run(folder)
-        run.record(id=folder.name, created=round(time.time(), 3), **manifest)
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise BeamSlurmError(
-            f"cannot write into the run folder {folder}", why=error.strerror
-        ) from error
-    return run
+        raise _unwritten(folder, error) from error
+
+
+def _unwritten(folder: Path, error: OSError) -> BeamSlurmError:
+    shutil.rmtree(folder, ignore_errors=True)
+    return BeamSlurmError(f"cannot write into the run folder {folder}", why=error.strerror)
 
 
 def all_runs(where: Path) -> Iterator[Run]:

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,7 +17,9 @@ import yaml
 from beam_slurm import runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
+from beam_slurm.node import checkpoint
 from beam_slurm.pack import node_program
+from beam_slurm.schema import Profile
 
 SCRIPT = "script.sbatch"
 
@@ -27,7 +31,8 @@ def submit(request: JobRequest) -> runs.Run:
         BeamSlurmError: with the cause and the remedy; nothing was submitted then, unless it
             says that nobody knows.
     """
-    refuse_missing(request)
+    refuse_missing(request.profile.name, request.missing)
+    check_output(request)
     if not request.local:
         check_cluster(request)
     first = not request.run.parent.exists()
@@ -38,13 +43,7 @@ def submit(request: JobRequest) -> runs.Run:
         else:
             run.record(job=slurm.submit(run.path / SCRIPT, request.token))
     except slurm.Uncertain as problem:  # the job may be there, and needs its folder then
-        raise BeamSlurmError(
-            "nobody can say whether the job was submitted",
-            where=str(run.path),
-            why=str(problem),
-            remedy=f"before another try, look for a job with the comment {request.token}: "
-            "squeue --me --format='%i %k'",
-        ) from None
+        raise uncertain(run.path, request.token, problem) from None
     except BeamSlurmError:
         shutil.rmtree(run.path, ignore_errors=True)
         if first:
@@ -54,27 +53,44 @@ def submit(request: JobRequest) -> runs.Run:
     return run
 
 
-def refuse_missing(request: JobRequest) -> None:
-    """Raise if the site file has not said everything that the job needs."""
-    if not request.missing:
+def uncertain(folder: Path, token: str, problem: slurm.Uncertain) -> BeamSlurmError:
+    """The error for a submission of which nobody can say whether it was taken."""
+    return BeamSlurmError(
+        "nobody can say whether the job was submitted",
+        where=str(folder),
+        why=str(problem),
+        remedy=f"before another try, look for a job with the comment {token}: "
+        "squeue --me --format='%i %k'",
+    )
+
+
+def refuse_missing(name: str, missing: Sequence[tuple[str, str]]) -> None:
+    """Raise if the site file has not said everything that the profile ``name`` needs."""
+    if not missing:
         return
-    lines = "".join(f"\n       {key}: ...  # {what}" for key, what in request.missing)
+    lines = "".join(f"\n       {key}: ...  # {what}" for key, what in missing)
     raise BeamSlurmError(
-        f"{request.profile.name} needs to know more about this site",
+        f"{name} needs to know more about this site",
         remedy=f"say in site.yaml, or with --set:{lines}",
     )
 
 
 def check_cluster(request: JobRequest) -> None:
-    """What sbatch would take and then never start: too many nodes, too long a time."""
+    """What sbatch would take and then never start, and what the nodes could not run."""
     profile = request.profile
+    check_partition(profile, profile.hardware.nodes)
+    if request.launch.container and profile.site.container == "pyxis":
+        _check_pyxis(request)
+
+
+def check_partition(profile: Profile, nodes: int) -> None:
+    """Raise for too many nodes or too long a time: such a job would wait for ever."""
     partition = slurm.partition(profile.site.partition)
     minutes = slurm.minutes(profile.job.time)
     most = min(partition.nodes, partition.max_nodes or partition.nodes)
-    if profile.hardware.nodes > most:
+    if nodes > most:
         raise BeamSlurmError(
-            f"{profile.name} wants {profile.hardware.nodes} nodes, "
-            f"partition {partition.name} gives at most {most}",
+            f"{profile.name} wants {nodes} nodes, partition {partition.name} gives at most {most}",
             remedy="choose another with --set site.partition=..., or fewer with --nodes",
         )
     if partition.max_minutes is not None and minutes > partition.max_minutes:
@@ -83,14 +99,72 @@ def check_cluster(request: JobRequest) -> None:
             f"of {_time(partition.max_minutes)}",
             remedy=f"--set job.time={_time(partition.max_minutes)}, or another partition",
         )
-    _check_directives(request)
-    if request.launch.container and profile.site.container == "pyxis":
-        _check_pyxis(request)
+    _check_directives(profile, nodes)
 
 
-def _check_directives(request: JobRequest) -> None:
+def check_output(request: JobRequest) -> None:
+    """Whether the output folder holds what the run is to go on from, or nothing.
+
+    Frameworks decide this by themselves, hours later, and some of them without a word: SkyRL and
+    Miles start from scratch where a small file is missing, NeMo RL goes on without being asked.
+    A folder that this machine does not see is left to the nodes.
+
+    Raises:
+        BeamSlurmError: with what lies there, whole or not.
+    """
+    profile, folder = request.profile, request.launch.checkpoints
+    resume = profile.recipe.checkpoint.resume
+    if resume and not profile.recipe.checkpoint.enabled:
+        raise BeamSlurmError(
+            "a run without checkpoints cannot resume",
+            why="recipe.checkpoint.resume is true, recipe.checkpoint.enabled is false",
+            remedy="--set recipe.checkpoint.enabled=true",
+        )
+    if folder is None:
+        return
+    root = Path(profile.site.paths.outputs or request.run.parent)
+    if not Path(folder).is_dir() and not root.is_dir():
+        return
+    found = checkpoint.latest(profile.framework.name, folder)
+    if resume:
+        _check_resume(request, folder, found)
+    elif found.newest is not None:
+        what = "a checkpoint" if found.step is not None else "something like a checkpoint"
+        raise BeamSlurmError(
+            f"{folder} holds {what} of step {found.step or found.newest}",
+            why="; ".join(found.problems) or None,
+            remedy="add --resume, or another --output-dir",
+        )
+
+
+def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> None:
+    recipe = request.profile.recipe
+    newest = found.newest or 0
+    if found.step is None:
+        raise BeamSlurmError(
+            f"there is no whole checkpoint in {folder} to resume from",
+            why="; ".join(found.problems) or "it holds none at all: the run would start at step 1",
+            remedy="name the first run's folder with --output-dir, or leave out --resume",
+        )
+    if request.profile.framework.name == "skyrl" and newest - found.step > recipe.checkpoint.every:
+        raise BeamSlurmError(
+            f"SkyRL would refuse to resume from {folder}",
+            why=f"its newest folder is of step {newest}, more than {recipe.checkpoint.every} "
+            f"(recipe.checkpoint.every) beyond step {found.step} of its tracker file",
+            remedy="; ".join(found.problems) + "; move it away",
+        )
+    if recipe.steps <= found.step:
+        raise BeamSlurmError(
+            f"{found.path} has {found.step} steps behind it already",
+            why=f"recipe.steps is {recipe.steps}, those before a resume included: "
+            "the run would end at once",
+            remedy=f"--set recipe.steps={found.step + recipe.checkpoint.every}, for example",
+        )
+
+
+def _check_directives(profile: Profile, nodes: int) -> None:
     """Options of the site that this Slurm does not have, or that do not fit the nodes."""
-    directives = request.profile.site.directives
+    directives = profile.site.directives
     known = slurm.ask("sbatch", "--help") if directives else ""
     for option in directives:
         if not re.search(rf"--{option}\b", known):
@@ -100,7 +174,6 @@ def _check_directives(request: JobRequest) -> None:
                 remedy=f"leave out site.directives.{option}",
             )
     segment = directives.get("segment")
-    nodes = request.profile.hardware.nodes
     if isinstance(segment, int) and nodes % segment:
         raise BeamSlurmError(
             f"{nodes} nodes cannot be cut into segments of {segment}",

@@ -98,6 +98,16 @@ def test_a_temp_folder_is_ours_alone(tmp_path: Path) -> None:
     assert (target / "precious").exists()
 
 
+def test_a_daemon_s_last_words_are_its_own_without_chatter(tmp_path: Path) -> None:
+    logs = tmp_path / "ray" / "session_2026-11-29_20-10-00_1_2" / "logs"
+    logs.mkdir(parents=True)
+    assert raylog.last_words(str(tmp_path), "raylet") == []
+    (logs / "raylet.out").write_text("[2026-11-29 20:10:00,1 I 7 7] fine\nagent timed out\n")
+    assert raylog.last_words(str(tmp_path), "raylet") == ["agent timed out"]
+    (logs / "raylet.err").write_text("E: no shared memory\n")
+    assert raylog.last_words(str(tmp_path), "raylet") == ["E: no shared memory"]
+
+
 def test_a_scratch_folder_needs_room_and_a_disk(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     fit.private_folder(str(folder), need=1)
@@ -202,7 +212,8 @@ def test_the_node_program_is_one_file_that_needs_nothing_else(tmp_path: Path) ->
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
     )
-    assert (done.returncode, done.stderr) == (1, "usage: node.pyz head|supervise|ray|drive ...\n")
+    usage = "usage: node.pyz head|supervise|ray|drive|verify|examine ...\n"
+    assert (done.returncode, done.stderr) == (1, usage)
 
 
 def test_the_node_program_keeps_to_python_3_8() -> None:

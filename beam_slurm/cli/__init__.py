@@ -12,8 +12,11 @@ from beam_slurm.errors import BeamSlurmError
 
 # Name, and the line that --help shows: the command's module is imported when it is called.
 COMMANDS = {
+    "init": "Look at this cluster and write site.yaml.",
+    "doctor": "Check everything a run needs, before the queue.",
     "submit": "Submit a run, or print its sbatch script (--dry-run).",
     "plan": "Check a profile's arithmetic: parallelism, memory, storage, GPU-hours.",
+    "prepare": "Download and convert model and data, once, and verify them.",
     "status": "Show all runs, or one run in detail.",
     "logs": "Print or follow a run's log.",
     "report": "Draw a run: reward, accuracy, response length, step time.",

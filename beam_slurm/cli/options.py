@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from beam_slurm.profiles import Resolved
+    from beam_slurm.yamlfile import Key
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,37 +25,46 @@ SHORT = {
 
 def profile(command: F) -> F:
     """--profile, --site, --set and the short words; ``resolve`` takes their values."""
+    return click.option(
+        "--profile", required=True, help="A profile's name, or the path of a YAML file."
+    )(settings(command))
+
+
+def settings(command: F) -> F:
+    """The same for a command that may do without a profile."""
     for name, (_, kind, text) in reversed(SHORT.items()):
         command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
     command = click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one value."
     )(command)
-    command = click.option(
+    return click.option(
         "--site",
         type=click.Path(path_type=Path),
         help="Site file.  [default: $BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml]",
     )(command)
-    return click.option(
-        "--profile", required=True, help="A profile's name, or the path of a YAML file."
-    )(command)
 
 
-def resolve(
-    profile: str, site: Path | None, settings: tuple[str, ...], resume: bool = False, **short: Any
-) -> Resolved:
-    """The profile that the options name; the short words are laid on last.
+def resolve(profile: str, site: Path | None, **given: Any) -> Resolved:
+    """The profile that the options name.
 
     Raises:
         BeamSlurmError: with the place of what is wrong.
     """
     from beam_slurm import profiles
 
-    given = profiles.parse_settings(settings)
+    return profiles.resolve(profile, site=site, settings=parse(**given))
+
+
+def parse(settings: tuple[str, ...], resume: bool = False, **short: Any) -> list[tuple[Key, str]]:
+    """Keys and texts of --set, then of the short words: the later wins."""
+    from beam_slurm import profiles
+
+    found = profiles.parse_settings(settings)
     for name, value in short.items():
         if value is not None:
-            given.append((tuple(SHORT[name][0].split(".")), str(value)))
+            found.append((tuple(SHORT[name][0].split(".")), str(value)))
     if short.get("save_every") is not None:
-        given.append((("recipe", "checkpoint", "enabled"), "true"))
+        found.append((("recipe", "checkpoint", "enabled"), "true"))
     if resume:
-        given.append((("recipe", "checkpoint", "resume"), "true"))
-    return profiles.resolve(profile, site=site, settings=given)
+        found.append((("recipe", "checkpoint", "resume"), "true"))
+    return found

@@ -12,8 +12,7 @@ from beam_slurm.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from beam_slurm.plan import Figure, Finding, Plan, Room
-    from beam_slurm.schema import Profile
+    from beam_slurm.plan import Figure, Finding
 
 EXAMPLES = """\b
 Examples:
@@ -37,11 +36,12 @@ def plan(as_json: bool, **chosen: Any) -> None:
     import dataclasses
     import json
 
+    from beam_slurm.measure import planned
     from beam_slurm.plan.result import count
     from beam_slurm.report import text
 
     resolved = options.resolve(**chosen)
-    made = of(resolved.profile)
+    made = planned(resolved.profile)
     if as_json:
         facts = {
             "profile": made.profile,
@@ -67,29 +67,6 @@ def plan(as_json: bool, **chosen: Any) -> None:
         console.print(f"{made.profile}: {verdict}", style="bold" if made.ok else STYLES["error"])
     if not made.ok:
         sys.exit(2)
-
-
-def of(profile: Profile) -> Plan:
-    """The plan of a profile, with what can be measured from here."""
-    from beam_slurm import plan, slurm
-
-    return plan.make(profile, limit_minutes=slurm.minutes(profile.job.time), room=_room(profile))
-
-
-def _room(profile: Profile) -> Room:
-    """What is free on site.paths.outputs, if that folder is mounted here."""
-    import os
-
-    from beam_slurm.plan import Room
-
-    outputs = profile.site.paths.outputs
-    if outputs is None:
-        return Room()
-    try:
-        found = os.statvfs(outputs)
-    except OSError:
-        return Room()
-    return Room(outputs_gb=found.f_bavail * found.f_frsize / 1e9)
 
 
 def show_figures(console: Console, figures: tuple[Figure, ...]) -> None:

@@ -76,9 +76,10 @@ def _check_plan(profile: Profile, stop: bool) -> None:
     """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run."""
     from beam_slurm.cli import plan
     from beam_slurm.errors import BeamSlurmError
+    from beam_slurm.measure import planned
     from beam_slurm.report import text
 
-    made = plan.of(profile)
+    made = planned(profile)
     said = tuple(finding for finding in made.findings if finding.severity != "note")
     plan.show_findings(text.console(stderr=True), said)
     if stop and not made.ok:

@@ -8,8 +8,11 @@ from pathlib import Path, PurePosixPath
 
 from beam_slurm.frameworks.changes import changes
 from beam_slurm.frameworks.launch import Launch, Missing
+from beam_slurm.frameworks.preparation import Preparation
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import Demo
+
+PATHS: tuple[str, ...] = ()
 
 EXAMPLES = Path(str(files("beam_slurm"))) / "data" / "examples"
 
@@ -63,3 +66,8 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         # All hosts of the embedded Slurm share few cores: one thread each.
         environment={"OMP_NUM_THREADS": "1"},
     )
+
+
+def prepare(resolved: Resolved, missing: Missing) -> Preparation:
+    """Nothing: its model is made as it starts and its problems are drawn as they are needed."""
+    return Preparation(title="demo GRPO", framework="demo")

@@ -14,9 +14,12 @@ from pathlib import PurePosixPath
 from beam_slurm.frameworks.changes import changes, hydra_value
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing, Scratch
+from beam_slurm.frameworks.preparation import MODEL_ID, Preparation, Step
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import Miles, Recipe
 from beam_slurm.yamlfile import Key
+
+PATHS: tuple[str, ...] = ("miles", "models", "datasets", "outputs")
 
 # Flags of the trainer, handed through the launcher by --extra-args: the last one wins.
 FLAGS: dict[Key, str] = {
@@ -47,7 +50,7 @@ OWN: frozenset[Key] = frozenset(
     }
 )
 
-CHECKPOINTS = "checkpoints"
+IMAGE = "radixark/miles:beam, or a file made of it"
 
 
 def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
@@ -93,11 +96,42 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         environment=environment,
         settings={"SCRATCH": "site.paths.scratch"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
-        container=folders.image(framework.image, "radixark/miles:beam, or a file made of it"),
+        container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
         scratch=scratch,
-        checkpoints=f"{output}/{CHECKPOINTS}" if recipe.checkpoint.enabled else None,
+        checkpoints=f"{output}/{framework.checkpoints}" if recipe.checkpoint.enabled else None,
         sentinel=sentinel,
+    )
+
+
+def prepare(resolved: Resolved, missing: Missing) -> Preparation:
+    """Model and problems by the launcher's own command.
+
+    The cookbook says that one call downloads Beam, DAPO-Math-17K and AIME2025. Its words and the
+    names of what it writes are those of Miles' main branch, an assumption: the model goes to
+    MODEL_DIR/NAME, a set to DATA_DIR/NAME/NAME.jsonl.
+    """
+    framework = resolved.profile.framework
+    assert isinstance(framework, Miles)
+    folders = Folders(resolved, missing, {"miles": "/root/miles"})
+    argv = (
+        *("python", framework.prepare_script, "prepare"),
+        f"--model-dir={folders.inside('models')}",
+        f"--data-dir={folders.inside('datasets')}",
+    )
+    return Preparation(
+        title="Miles",
+        framework="miles",
+        workdir=folders.inside("miles"),
+        steps=(Step("download the model and the problems", argv, ("model", "datasets")),),
+        model=f"{folders.host('models')}/{PurePosixPath(MODEL_ID).name}",
+        datasets=folders.host("datasets"),
+        environment={
+            "MILES_SCRIPT_EXTERNAL_RAY": "1",  # or it would stop somebody's Ray and start its own
+            "PYTHONNOUSERSITE": "1",
+        },
+        container=folders.image(framework.image, IMAGE),
+        mounts=folders.mounts,
     )
 
 

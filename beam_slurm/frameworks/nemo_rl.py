@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from beam_slurm import mounts
 from beam_slurm.frameworks.changes import changes, hydra
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing
+from beam_slurm.frameworks.preparation import Preparation, Step, download_model
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NemoRL
 from beam_slurm.yamlfile import Key
+
+PATHS: tuple[str, ...] = ("nemo_rl", "models", "outputs")
 
 OVERRIDES: dict[Key, str] = {
     ("steps",): "grpo.max_num_steps",
@@ -36,6 +40,14 @@ LEARNING_RATE = {
 POOLS: frozenset[Key] = frozenset({("learner", "nodes"), ("rollout", "nodes")})
 
 CHECKPOINTS = "checkpoints"
+
+IMAGE = "NeMo RL image with Beam support: nobody publishes one, see its guide"
+
+# In the folder of models: what prepare downloads and a run converts is found by the next run.
+HF_HOME = "huggingface"
+
+# What its recipes load, at Hugging Face.
+DATASETS = ("BytedTsinghua-SIA/DAPO-Math-17k", "opencompass/AIME2025")
 
 
 def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
@@ -61,16 +73,14 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
             "BEAM_CHECKPOINT": f"{models}/Beam",
             "BEAM_LOG_DIR": output_inside,
             # What prepare downloads and converts is found by the runs. Both are large and shared.
-            "HF_HOME": f"{models}/huggingface",
+            "HF_HOME": f"{models}/{HF_HOME}",
             "NRL_MEGATRON_CHECKPOINT_DIR": f"{models}/nemo-rl-megatron",
             "OMP_NUM_THREADS": "16",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # workers take the image's Python as it is
         },
         settings={"BEAM_CHECKPOINT": "site.paths.models", "BEAM_LOG_DIR": "job.output_dir"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
-        container=folders.image(
-            framework.image, "NeMo RL image with Beam support: nobody publishes one, see its guide"
-        ),
+        container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
         # Its placement asks for these on every node of a cluster that Slurm started.
         resources={
@@ -79,6 +89,44 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         },
         checkpoints=f"{output}/{CHECKPOINTS}" if profile.recipe.checkpoint.enabled else None,
     )
+
+
+def prepare(resolved: Resolved, missing: Missing) -> Preparation:
+    """The model by the cookbook's own command; the problems into Hugging Face's cache.
+
+    The cookbook leaves the problems to the run, which downloads them on the head; fetching them
+    beforehand, by their names on NeMo RL's main branch, shows a missing licence or network early.
+    """
+    framework = resolved.profile.framework
+    assert isinstance(framework, NemoRL)
+    folders = Folders(resolved, missing, {})
+    host, inside = folders.host("models"), folders.inside("models")
+    site = resolved.profile.site
+    site_mounts = map(mounts.parse, site.mounts)
+    home = site.environment.get("HF_HOME", f"{inside}/{HF_HOME}")  # the site's own wins in runs too
+    problems = [
+        Step(f"download {name}", ("hf", "download", "--repo-type", "dataset", name), ("datasets",))
+        for name in DATASETS
+    ]
+    return Preparation(
+        title="NeMo RL",
+        framework="nemo-rl",
+        steps=(download_model(f"{inside}/Beam"), *problems),
+        model=f"{host}/Beam",
+        datasets=home if folders.bare else _on_host(home, [*folders.mounts, *site_mounts]),
+        workdir=inside,
+        environment={"HF_HOME": home},
+        container=folders.image(framework.image, IMAGE),
+        mounts=folders.mounts,
+    )
+
+
+def _on_host(path: str, mounted: Sequence[mounts.Mount]) -> str:
+    """Where a path of the container lies on the hosts; the same where no mount holds it."""
+    for mount in sorted(mounted, key=lambda mount: len(mount.target), reverse=True):
+        if PurePosixPath(path).is_relative_to(mount.target):
+            return str(mount.source / PurePosixPath(path).relative_to(mount.target))
+    return path
 
 
 def _pools(resolved: Resolved) -> list[str]:

@@ -13,9 +13,12 @@ from pathlib import PurePosixPath
 from beam_slurm.frameworks.changes import changes, hydra
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing, Scratch
+from beam_slurm.frameworks.preparation import Preparation, Step, download_model
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import Recipe, SkyRL
 from beam_slurm.yamlfile import Key
+
+PATHS: tuple[str, ...] = ("skyrl", "models", "datasets", "outputs")
 
 OVERRIDES: dict[Key, str] = {
     ("prompts_per_step",): "trainer.train_batch_size",
@@ -70,6 +73,8 @@ SETTINGS = {
 
 CHECKPOINTS = "checkpoints"
 
+IMAGE = "SkyRL image with Beam's wheels"
+
 
 def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:
     """The recipe's script, its variables, and what differs as Hydra overrides."""
@@ -110,10 +115,36 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         environment=environment,
         settings={**SETTINGS, framework.model_variable: "site.paths.models"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
-        container=folders.image(framework.image, "SkyRL image with Beam's wheels"),
+        container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
         scratch=scratch,
         checkpoints=f"{output}/{CHECKPOINTS}" if recipe.checkpoint.enabled else None,
+    )
+
+
+def prepare(resolved: Resolved, missing: Missing) -> Preparation:
+    """The model, and the problems by SkyRL's own script.
+
+    The cookbook says that a script writes three files into DATA_DIR. The script's name is the
+    one of SkyRL's main branch, an assumption: framework.data_script. It downloads with wget and
+    runs Python through uv, so its machine needs the internet.
+    """
+    framework = resolved.profile.framework
+    assert isinstance(framework, SkyRL)
+    folders = Folders(resolved, missing, {"skyrl": "/workspace/SkyRL"})
+    problems = Step(
+        "download and clean the problems", ("bash", framework.data_script), ("datasets",)
+    )
+    return Preparation(
+        title="SkyRL",
+        framework="skyrl",
+        workdir=folders.inside("skyrl"),
+        steps=(download_model(f"{folders.inside('models')}/Beam"), problems),
+        model=f"{folders.host('models')}/Beam",
+        datasets=folders.host("datasets"),
+        environment={"DATA_DIR": folders.inside("datasets")},
+        container=folders.image(framework.image, IMAGE),
+        mounts=folders.mounts,
     )
 
 

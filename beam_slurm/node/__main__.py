@@ -5,9 +5,16 @@ import sys
 if sys.version_info < (3, 8):
     sys.exit("beam-slurm: this node's python3 is older than 3.8: put a newer one first on PATH")
 
-from beam_slurm.node import address, drive, ray, supervise
+from beam_slurm.node import address, assets, drive, examine, ray, supervise
 
-VERBS = {"head": address, "supervise": supervise, "ray": ray, "drive": drive}
+VERBS = {
+    "head": address,
+    "supervise": supervise,
+    "ray": ray,
+    "drive": drive,
+    "verify": assets,
+    "examine": examine,
+}
 
 
 def main() -> None:

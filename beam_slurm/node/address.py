@@ -71,12 +71,12 @@ def own(interface: str = "", prefix: str = "", toward: str = "") -> str:
         return found
     if prefix:
         network = ipaddress.ip_network(prefix, strict=False)
-        for _, candidate in _all():
+        for _, candidate in interfaces():
             if ipaddress.ip_address(candidate) in network:
                 return candidate
         raise NoAddress("no address of this node lies in %s" % prefix)
     candidates = [_route(toward)] if toward else _resolved()
-    candidates += [ip for name, ip in _all() if not _virtual(name)]
+    candidates += [ip for name, ip in interfaces() if not virtual(name)]
     for candidate in candidates:
         if candidate and usable(candidate):
             return candidate
@@ -93,13 +93,14 @@ def _name() -> str:
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def _virtual(name: str) -> bool:
+def virtual(name: str) -> bool:
+    """Whether an interface is a bridge of containers or loopback: no way to another node."""
     return name.startswith(("docker", "br-", "veth", "virbr", "lo", "cni", "podman"))
 
 
 def _resolved() -> List[str]:
     name = _name()
-    own_addresses = {ip for _, ip in _all()}
+    own_addresses = {ip for _, ip in interfaces()}
     found = []
     for host in (name, socket.gethostname()):
         try:
@@ -120,7 +121,8 @@ def _route(toward: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _all() -> List[Tuple[str, str]]:
+def interfaces() -> List[Tuple[str, str]]:
+    """(name, IPv4) of every interface that has one."""
     pairs = ((name, _of_interface(name)) for _, name in socket.if_nameindex())
     return [(name, ip) for name, ip in pairs if ip]
 

@@ -27,6 +27,14 @@ SIGNALS = (STOP, signal.SIGTERM, signal.SIGINT)
 PLAIN = ("--log-style=pretty", "--log-color=false")  # a log for files, and for raylog
 
 
+class Died(Exception):
+    """A daemon ended while ``ray start`` still waits for it; ``lines`` are its own last words."""
+
+    def __init__(self, why: str, lines: List[str]) -> None:
+        super().__init__(why)
+        self.lines = lines
+
+
 class Stop(Exception):
     """A signal asked this node to end."""
 
@@ -72,7 +80,7 @@ def main(argv: List[str]) -> int:
         deadline = time.monotonic() + args.deadline
         while True:
             child = _fork(command, args, log)
-            code = _watch(child)
+            code = _watch(child, args.temp)
             if not raylog.was_slow(raylog.read(log)) or time.monotonic() > deadline:
                 break
             processes.end_all(0)
@@ -80,8 +88,9 @@ def main(argv: List[str]) -> int:
         return _await_stop()
     except Stop:
         return _stopped(name, log, child)
-    except (fit.Unfit, address.NoAddress, ports.NoPorts, OSError) as problem:
-        events.tell(events.make("node-failed", node=name, why=str(problem)))
+    except (Died, fit.Unfit, address.NoAddress, ports.NoPorts, OSError) as problem:
+        lines = problem.lines if isinstance(problem, Died) else []
+        events.tell(events.make("node-failed", node=name, why=str(problem), lines=lines))
         return _await_stop()
     finally:
         for number in SIGNALS:
@@ -146,6 +155,8 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         # Nobody waits for the dashboard: it comes up while the nodes join. Ray's own log calls
         # that a failure to start it.
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "0")
+        # Its raylet gives its own agents 30 s, which a busy node or slow storage may not keep.
+        os.environ.setdefault("RAY_agent_register_timeout_ms", str(int(args.deadline * 1000)))
         # Two of the head's servers take fixed ports unless told otherwise.
         os.environ.update(ports.metrics_of_head(int(os.environ["RAY_ADDRESS"].rpartition(":")[2])))
         os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
@@ -191,10 +202,11 @@ def _await_head(seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _watch(child: int) -> int:
+def _watch(child: int, temp: str) -> int:
     """Wait for the end of ``ray start``; its exit code.
 
-    While it waits for its raylet it does not notice that the raylet is dead already.
+    Raises:
+        Died: while it waits for its raylet it does not notice that the raylet is dead already.
     """
     deadline = 0.0
     known = set()  # type: Set[int]
@@ -209,7 +221,8 @@ def _watch(child: int) -> int:
         if dead and not deadline:
             deadline = time.monotonic() + 2  # time for its own, better word on it
         elif dead and time.monotonic() > deadline:
-            raise fit.Unfit("Ray's %s ended while Ray was starting" % ", ".join(sorted(dead)))
+            lines = [line for name in sorted(dead) for line in raylog.last_words(temp, name)]
+            raise Died("Ray's %s ended while Ray was starting" % ", ".join(sorted(dead)), lines)
         time.sleep(0.1)
 
 

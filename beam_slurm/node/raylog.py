@@ -1,5 +1,7 @@
 """What ``ray start`` says about itself: whether it came up, and what died."""
 
+import glob
+import os
 import re
 import signal
 from typing import List
@@ -47,6 +49,16 @@ def read(log: str) -> List[str]:
         return []
     lines = text[max(text.rfind(BEGIN), 0) :].splitlines()
     return [line for line in lines if line.strip() and not CHATTER.search(line)]
+
+
+def last_words(temp: str, daemon: str) -> List[str]:
+    """The end of what a daemon wrote itself; ``temp`` is the job's folder on this node."""
+    found = []  # type: List[str]
+    for kind in ("out", "err"):
+        logs = os.path.join(glob.escape(temp), "ray", "session_2*", "logs")
+        for path in sorted(glob.glob(os.path.join(logs, "%s.%s" % (daemon, kind)))):
+            found = read(path)[-TAIL:] or found
+    return found
 
 
 def how(code: int) -> str:

@@ -29,6 +29,8 @@ class SkyRL(Model):
     """Which of the site's images it needs: a key of site.images."""
     model_variable: Line = "MODEL_PATH"
     """The environment variable by which the script is told where the model is."""
+    data_script: Line = "examples/train/algorithms/dapo/prepare_dapo_data.sh"
+    """What writes the problems into DATA_DIR, relative to the checkout: see beam-slurm prepare."""
 
 
 class Miles(Model):
@@ -40,6 +42,10 @@ class Miles(Model):
     """The recipe's launcher, relative to the checkout."""
     command: Literal["execute", "execute-colocate"]
     """The launcher's command."""
+    checkpoints: Line = "checkpoints"
+    """Where it saves, below the output folder."""
+    prepare_script: Line = "scripts/run_beam.py"
+    """The launcher whose command prepare downloads model and problems."""
     image: Line
     """Which of the site's images it needs: a key of site.images."""
 
