@@ -1,7 +1,4 @@
-"""What a cluster says of itself: Slurm's answers, file systems, addresses and container runtimes.
-
-Everything that reads text is a pure function over that text; ``look`` asks Slurm once for each.
-"""
+"""A cluster as its login node shows it: Slurm's inventory, file systems, addresses, containers."""
 
 from __future__ import annotations
 
@@ -13,12 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from beam_slurm import slurm
+from beam_slurm import inventory, slurm
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.inventory import Node, Partition
 from beam_slurm.node import address
-
-NODES = "%N|%R|%G|%c|%m|%f|%T"
-"""sinfo's format that ``nodes`` reads: one line for each node and partition."""
 
 RUNTIMES = ("apptainer", "docker", "enroot", "podman")
 
@@ -27,54 +22,6 @@ SHARED = re.compile(
     r"|quobyte|vast|afs|cifs|smb|9p"
 )
 """File systems whose name holds one of these are seen by several machines."""
-
-_UNUSABLE = re.compile(r"down|drain|fail|error|inval|unknown|future|powered_down|powering_down")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """GPUs of one type in one node; ``type`` is "" where this cluster gives them none."""
-
-    type: str
-    count: int
-
-
-@dataclass(frozen=True)
-class Partition:
-    """One partition. None is no limit; an empty tuple lets everybody in."""
-
-    name: str
-    state: str
-    default: bool
-    nodes: int
-    max_nodes: int | None
-    max_minutes: int | None
-    accounts: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
-    refused_accounts: tuple[str, ...] = ()
-    refused_qos: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node in one partition; ``memory`` is in MiB, ``state`` is sinfo's long word."""
-
-    name: str
-    partition: str
-    gpus: tuple[Gpu, ...]
-    cpus: int
-    memory: int
-    features: tuple[str, ...]
-    state: str
-
-    @property
-    def usable(self) -> bool:
-        """Whether a job may run on it, now or when those before it are over."""
-        return "*" not in self.state and not _UNUSABLE.search(self.state)
-
-    def count(self, gpu: str) -> int:
-        """Its GPUs of a type; "" counts all of them."""
-        return sum(found.count for found in self.gpus if gpu in ("", found.type))
 
 
 @dataclass(frozen=True)
@@ -114,12 +61,7 @@ class Cluster:
         Raises:
             BeamSlurmError: there is none, with those that there are.
         """
-        for found in self.partitions:
-            if found.name == name or (name is None and found.default):
-                return found
-        what = f"partition {name!r} is unknown" if name else "this cluster has no default partition"
-        names = ", ".join(found.name for found in self.partitions)
-        raise BeamSlurmError(what, remedy=f"set site.partition to one of {names}")
+        return inventory.choose(self.partitions, name)
 
     def nodes_of(self, partition: str) -> tuple[Node, ...]:
         """The nodes of a partition."""
@@ -132,110 +74,18 @@ def look() -> Cluster:
     Raises:
         BeamSlurmError: there is no Slurm here, or its controller does not answer.
     """
-    described = slurm.ask("scontrol", "show", "partition", "--oneliner")
-    listed = slurm.ask("sinfo", "--Node", "--noheader", f"--format={NODES}")
-    accounts, qos = associations(_accounting())
+    listed = slurm.ask("sinfo", "--Node", "--noheader", f"--format={inventory.NODES}")
+    accounts, qos = inventory.associations(_accounting())
     return Cluster(
-        version=version(slurm.ask("sinfo", "--version")),
-        partitions=partitions(described),
-        nodes=nodes(listed),
+        version=inventory.version(slurm.ask("sinfo", "--version")),
+        partitions=inventory.ask(),
+        nodes=inventory.nodes(listed),
         accounts=accounts,
         qos=qos,
         runtimes=runtimes(slurm.ask("srun", "--help")),
         interfaces=interfaces(),
         mounts=here(),
     )
-
-
-def version(text: str) -> str:
-    """``23.11.4`` of ``slurm 23.11.4`` or ``slurm-wlm 22.05.8``; "" if there is no number."""
-    found = re.search(r"\d+(?:\.\d+)+\S*", text)
-    return found[0] if found else ""
-
-
-def release(number: str) -> tuple[int, int]:
-    """(23, 11) of ``23.11.4-rc1``: what compares; (0, 0) of anything else."""
-    found = re.match(r"(\d+)\.(\d+)", number)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def gpus(text: str) -> tuple[Gpu, ...]:
-    """The GPUs in a gres list, by type in the order of the list.
-
-    ``gpu:h200:8``, ``gpu:nvidia_b300:8(S:0-1)``, ``gpu:8``, ``gpu:a100:no_consume:4,nvme:1``,
-    ``(null)``; shards and other resources are passed over.
-    """
-    found: dict[str, int] = {}
-    for part in re.sub(r"\([^)]*\)", "", text).split(","):
-        name, *words = part.strip().split(":")
-        words = [word for word in words if word != "no_consume"]
-        if name != "gpu":
-            continue
-        count = int(words.pop()) if words and words[-1].isdigit() else 1
-        kind = words[0] if words else ""
-        found[kind] = found.get(kind, 0) + count
-    return tuple(Gpu(kind, count) for kind, count in found.items())
-
-
-def partitions(text: str) -> tuple[Partition, ...]:
-    """``scontrol show partition --oneliner``."""
-    found = []
-    for line in text.splitlines():
-        fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        if "PartitionName" not in fields:
-            continue
-        most, longest = fields.get("MaxNodes", ""), fields.get("MaxTime", "UNLIMITED")
-        found.append(
-            Partition(
-                name=fields["PartitionName"],
-                state=fields.get("State", "UP"),
-                default=fields.get("Default") == "YES",
-                nodes=int(fields.get("TotalNodes", "0")),
-                max_nodes=int(most) if most.isdigit() else None,
-                max_minutes=None
-                if longest in ("UNLIMITED", "INFINITE")
-                else slurm.minutes(longest),
-                accounts=_names(fields.get("AllowAccounts", "ALL")),
-                qos=_names(fields.get("AllowQos", "ALL")),
-                refused_accounts=_names(fields.get("DenyAccounts", "")),
-                refused_qos=_names(fields.get("DenyQos", "")),
-            )
-        )
-    return tuple(found)
-
-
-def nodes(text: str) -> tuple[Node, ...]:
-    """``sinfo --Node`` in the format ``NODES``; a line that is none (a banner) is skipped."""
-    found = []
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) != NODES.count("|") + 1:
-            continue
-        name, partition, gres, cpus, memory, features, state = fields
-        found.append(
-            Node(
-                name,
-                partition,
-                gpus(gres),
-                _number(cpus),
-                _number(memory),
-                () if features == "(null)" else tuple(features.split(",")),
-                state.lower(),
-            )
-        )
-    return tuple(found)
-
-
-def associations(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(accounts, qos) of ``sacctmgr --parsable2 show associations format=Account,QOS``."""
-    accounts: dict[str, None] = {}
-    qos: dict[str, None] = {}
-    for line in text.splitlines():
-        account, bar, names = line.partition("|")
-        if bar and account:
-            accounts[account] = None
-            qos.update(dict.fromkeys(name for name in names.strip("|").split(",") if name))
-    return tuple(accounts), tuple(qos)
 
 
 def runtimes(srun_help: str, path: str | None = None) -> tuple[str, ...]:
@@ -300,11 +150,3 @@ def _accounting() -> str:
         )
     except BeamSlurmError:
         return ""
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return () if text in ("", "ALL", "(null)", "N/A") else tuple(text.split(","))
-
-
-def _number(text: str) -> int:
-    return int(text.rstrip("+")) if text.rstrip("+").isdigit() else 0

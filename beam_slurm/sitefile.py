@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from beam_slurm.discover import Cluster, Partition
+from beam_slurm.discover import Cluster
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.inventory import Partition
 from beam_slurm.yamlfile import scalar
 
 GPUS = ("h200", "b200", "b300")

@@ -60,16 +60,6 @@ class Job:
         return self.state in FINAL
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Limits of one partition; None is no limit. ``max_minutes`` is its MaxTime."""
-
-    name: str
-    nodes: int
-    max_nodes: int | None
-    max_minutes: int | None
-
-
 class Uncertain(Exception):
     """The controller did not answer: the request may have been taken or not."""
 
@@ -202,28 +192,6 @@ def cancel(job_id: str) -> None:
     except BeamSlurmError as error:
         if "Invalid job id" not in (error.why or "") and "already" not in (error.why or ""):
             raise
-
-
-def partition(name: str | None) -> Partition:
-    """The partition ``name``, or the default one."""
-    found = {}
-    for line in ask("scontrol", "show", "partition", "--oneliner").splitlines():
-        fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        found[fields["PartitionName"]] = fields
-    chosen = found.get(name) if name else None
-    if not name:
-        chosen = next((fields for fields in found.values() if fields.get("Default") == "YES"), None)
-    if chosen is None:
-        what = f"partition {name!r} is unknown" if name else "this cluster has no default partition"
-        raise BeamSlurmError(what, remedy=f"set site.partition to one of {', '.join(found)}")
-    longest = chosen.get("MaxTime", "UNLIMITED")
-    most = chosen.get("MaxNodes", "UNLIMITED")
-    return Partition(
-        chosen["PartitionName"],
-        int(chosen.get("TotalNodes", "0")),
-        int(most) if most.isdigit() else None,
-        None if longest in ("UNLIMITED", "INFINITE") else minutes(longest),
-    )
 
 
 def minutes(time: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from beam_slurm import runs, slurm
+from beam_slurm import inventory, runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint
@@ -85,7 +85,7 @@ def check_cluster(request: JobRequest) -> None:
 
 def check_partition(profile: Profile, nodes: int) -> None:
     """Raise for too many nodes or too long a time: such a job would wait for ever."""
-    partition = slurm.partition(profile.site.partition)
+    partition = inventory.choose(inventory.ask(), profile.site.partition)
     minutes = slurm.minutes(profile.job.time)
     most = min(partition.nodes, partition.max_nodes or partition.nodes)
     if nodes > most:

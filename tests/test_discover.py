@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_slurm import discover, sitefile, yamlfile
-from beam_slurm.discover import Cluster, Gpu, Mount, Node, Partition
+from beam_slurm import discover, inventory, sitefile, yamlfile
+from beam_slurm.discover import Cluster, Mount
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.inventory import Gpu, Node, Partition
 from beam_slurm.schema import Site
 
 
@@ -33,7 +34,7 @@ from beam_slurm.schema import Site
     ],
 )
 def test_gres_in_all_spellings(text: str, found: list[Gpu]) -> None:
-    assert list(discover.gpus(text)) == found
+    assert list(inventory.gpus(text)) == found
 
 
 @pytest.mark.parametrize(
@@ -47,8 +48,8 @@ def test_gres_in_all_spellings(text: str, found: list[Gpu]) -> None:
     ],
 )
 def test_versions(text: str, number: str, release: tuple[int, int]) -> None:
-    assert discover.version(text) == number
-    assert discover.release(number) == release
+    assert inventory.version(text) == number
+    assert inventory.release(number) == release
 
 
 OLD = """\
@@ -73,11 +74,11 @@ TRES=cpu=4608,mem=48T,node=16,billing=4608,gres/gpu=128,gres/gpu:b300=128
 
 
 def test_partitions_of_old_and_new_releases() -> None:
-    debug, gpu = discover.partitions(OLD)
+    debug, gpu = inventory.partitions(OLD)
     assert debug == Partition("debug", "UP", True, 2, 2, 120)
     assert (gpu.state, gpu.max_nodes, gpu.max_minutes) == ("DRAIN", None, None)
     assert (gpu.accounts, gpu.qos) == (("rl", "infra"), ("normal", "high"))
-    (b300,) = discover.partitions("Welcome to the cluster!\n" + NEW)
+    (b300,) = inventory.partitions("Welcome to the cluster!\n" + NEW)
     assert (b300.nodes, b300.max_nodes, b300.max_minutes) == (16, 16, 3 * 24 * 60)
     assert (b300.accounts, b300.refused_accounts, b300.refused_qos) == ((), ("guests",), ("low",))
 
@@ -107,7 +108,7 @@ def test_partitions_of_old_and_new_releases() -> None:
     ],
 )
 def test_which_nodes_can_be_used(state: str, usable: bool) -> None:
-    (node,) = discover.nodes(f"gn01|gpu|gpu:h200:8(S:0-1)|192|2063000|ib,h200|{state}\n")
+    (node,) = inventory.nodes(f"gn01|gpu|gpu:h200:8(S:0-1)|192|2063000|ib,h200|{state}\n")
     assert node.usable is usable
     assert node.features == ("ib", "h200")
     assert (node.count("h200"), node.count(""), node.count("b300")) == (8, 8, 0)
@@ -115,7 +116,7 @@ def test_which_nodes_can_be_used(state: str, usable: bool) -> None:
 
 def test_odd_lines_of_sinfo() -> None:
     text = "*** maintenance on Monday ***\ncn1|debug|(null)|64+|257000+|(null)|IDLE\n"
-    assert discover.nodes(text) == (Node("cn1", "debug", (), 64, 257000, (), "idle"),)
+    assert inventory.nodes(text) == (Node("cn1", "debug", (), 64, 257000, (), "idle"),)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_odd_lines_of_sinfo() -> None:
     ],
 )
 def test_associations(text: str, accounts: tuple[str, ...], qos: tuple[str, ...]) -> None:
-    assert discover.associations(text) == (accounts, qos)
+    assert inventory.associations(text) == (accounts, qos)
 
 
 def test_runtimes_are_those_on_path_and_pyxis_by_srun_s_own_words(tmp_path: Path) -> None:
@@ -196,11 +197,11 @@ def test_our_names_of_gpus(types: dict[str, int], names: dict[str, str]) -> None
 
 
 def cluster(partitions: str, nodes: str, accounts: str = "", runtimes: str = "") -> Cluster:
-    own, qos = discover.associations(accounts)
+    own, qos = inventory.associations(accounts)
     return Cluster(
         "23.11.4",
-        discover.partitions(partitions),
-        discover.nodes(nodes),
+        inventory.partitions(partitions),
+        inventory.nodes(nodes),
         own,
         qos,
         tuple(runtimes.split()),

@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from beam_slurm import discover, sitefile, slurm
-from beam_slurm.discover import Cluster, Node, Partition
+from beam_slurm import discover, inventory, sitefile, slurm
+from beam_slurm.discover import Cluster
 from beam_slurm.doctor.checks import Check, passed
 from beam_slurm.doctor.subject import Subject
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.inventory import Node, Partition
 
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 OLDEST = (22, 5)
@@ -63,7 +64,7 @@ def check(subject: Subject, cluster: Cluster) -> Iterator[Check]:
 
 
 def _version(number: str) -> Check:
-    if discover.release(number) >= OLDEST:
+    if inventory.release(number) >= OLDEST:
         return passed("Slurm version", number)
     need = "22.05 or newer"
     return Check("Slurm version", "warn", number, need, "untested: watch the first run closely")

@@ -155,8 +155,6 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         # Nobody waits for the dashboard: it comes up while the nodes join. Ray's own log calls
         # that a failure to start it.
         os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "0")
-        # Its raylet gives its own agents 30 s, which a busy node or slow storage may not keep.
-        os.environ.setdefault("RAY_agent_register_timeout_ms", str(int(args.deadline * 1000)))
         # Two of the head's servers take fixed ports unless told otherwise.
         os.environ.update(ports.metrics_of_head(int(os.environ["RAY_ADDRESS"].rpartition(":")[2])))
         os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
