@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shapes import SIZES, Shape
 
 from beam_slurm.cluster import Cluster, requirements
 from beam_slurm.errors import BeamSlurmError
@@ -44,3 +45,26 @@ def slurm_env(slurm: Cluster) -> dict[str, str]:
     """A whole environment for commands that are to find the cluster; nothing global is set."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     return {**own, **slurm.environment()}
+
+
+# The fixture's parameters are the session's: pytest sorts the tests of all files by them, so each
+# of these comes up once, and goes before the next one comes.
+@pytest.fixture(
+    scope="session",
+    params=SIZES,
+    ids=lambda size: "{}x8-{}".format(*size),
+)
+def shape(
+    request: pytest.FixtureRequest,
+    slurm_machine: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Shape]:
+    """A whole cluster as a recipe wants it: its nodes, with 8 GPUs of its type each."""
+    hosts, gpu = request.param
+    cluster = Cluster(f"{gpu}-{hosts}-{os.getpid()}")
+    here = (tmp_path_factory.getbasetemp(), Path(__file__).parents[1], Path(sys.prefix))
+    try:
+        cluster.up(hosts=hosts, gpus=8, gpu_type=gpu, shared=here, patience_s=180)
+        yield Shape(hosts, gpu, cluster)
+    finally:
+        cluster.down()

@@ -51,6 +51,7 @@ class Launch:
         container: the image as the site spells it; None where the framework needs none.
         mounts: what it needs inside the container.
         resources: Ray custom resources of each node.
+        dashboard: its entry talks to Ray's dashboard, and starts only when that answers.
         scratch: node-local folder; None if it needs none.
         output: where it writes, as the hosts see it.
         checkpoints: where its checkpoints go, as the hosts see it; None if it saves none.
@@ -68,6 +69,7 @@ class Launch:
     container: str | None = None
     mounts: tuple[Mount, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
+    dashboard: bool = False
     scratch: Scratch | None = None
     checkpoints: str | None = None
     sentinel: str | None = None

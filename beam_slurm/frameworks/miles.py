@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.changes import changes, hydra_value
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing, Scratch
@@ -58,6 +59,13 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     profile = resolved.profile
     framework, recipe, hardware = profile.framework, profile.recipe, profile.hardware
     assert isinstance(framework, Miles)
+    if not profile.ray.dashboard:
+        raise BeamSlurmError(
+            "Miles needs Ray's dashboard",
+            where=resolved.document.place(("ray", "dashboard")),
+            why="its launcher submits a Ray job to it",
+            remedy="leave ray.dashboard out",
+        )
     run_id = PurePosixPath(run).name
     folders = Folders(resolved, missing, {"miles": "/root/miles"})
     checkout = folders.inside("miles")
@@ -98,6 +106,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         secrets=("WANDB_API_KEY", "HF_TOKEN"),
         container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
+        dashboard=True,
         scratch=scratch,
         checkpoints=f"{output}/{framework.checkpoints}" if recipe.checkpoint.enabled else None,
         sentinel=sentinel,

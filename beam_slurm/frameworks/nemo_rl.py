@@ -15,7 +15,7 @@ from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.frameworks.preparation import Preparation, Step, download_model
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import NemoRL
+from beam_slurm.schema import NemoRL, Recipe
 from beam_slurm.yamlfile import Key
 
 PATHS: tuple[str, ...] = ("nemo_rl", "models", "outputs")
@@ -130,13 +130,18 @@ def _on_host(path: str, mounted: Sequence[mounts.Mount]) -> str:
 
 
 def _pools(resolved: Resolved) -> list[str]:
-    """Whose nodes are whose, where training and generation have their own."""
+    """Whose nodes are whose, where training and generation have their own; other nodes as such."""
     hardware, rollout = resolved.profile.hardware, resolved.profile.recipe.rollout
-    if rollout is None or rollout.nodes is None:
-        return []
-    return [
+    published = resolved.published.hardware
+    same = (hardware.nodes, hardware.gpus_per_node) == (published.nodes, published.gpus_per_node)
+    whole = [
         f"cluster.num_nodes={hardware.nodes}",
         f"cluster.gpus_per_node={hardware.gpus_per_node}",
+    ]
+    if rollout is None or rollout.nodes is None:
+        return [] if same else whole
+    return [
+        *whole,
         f"policy.generation.colocated.resources.num_nodes={rollout.nodes}",
         f"policy.generation.colocated.resources.gpus_per_node={hardware.gpus_per_node}",
     ]
@@ -152,5 +157,14 @@ def _differs(resolved: Resolved) -> list[str]:
     found = changes(resolved, {*names, *POOLS}, hint)
     words = hydra(names, {key: value for key, value in found.items() if key in names})
     if found.get(("checkpoint", "enabled")):
-        words.append(f"checkpointing.checkpoint_dir=${{oc.env:BEAM_LOG_DIR}}/{CHECKPOINTS}")
+        words += _checkpointing(resolved.profile.recipe, told=("checkpoint", "every") in found)
     return words
+
+
+def _checkpointing(recipe: Recipe, told: bool) -> list[str]:
+    """The rest of the cookbook's block: while checkpoints are off, the recipes' files lack it."""
+    return [
+        f"checkpointing.checkpoint_dir=${{oc.env:BEAM_LOG_DIR}}/{CHECKPOINTS}",
+        *([] if told else [f"checkpointing.save_period={recipe.checkpoint.every}"]),
+        "++checkpointing.save_optimizer=true",
+    ]

@@ -148,13 +148,41 @@ def prepare(resolved: Resolved, missing: Missing) -> Preparation:
     )
 
 
+def _shape(resolved: Resolved) -> list[str]:
+    """Nodes, batch and engines, where the script alone cannot tell.
+
+    One LoRA script is assumed for both published sizes; and a script knows no other number of nodes
+    than its own.
+    """
+    profile = resolved.profile
+    recipe, nodes = profile.recipe, profile.hardware.nodes
+    placement = f"trainer.placement.policy_num_nodes={nodes}"
+    if recipe.training == "full":
+        return [] if nodes == resolved.published.hardware.nodes else [placement]
+    return [
+        placement,
+        f"trainer.train_batch_size={recipe.prompts_per_step}",
+        f"trainer.policy_mini_batch_size={_mini_batch(recipe)}",
+        *(
+            [f"generator.inference_engine.num_engines={recipe.rollout.engines}"]
+            if recipe.rollout
+            else []
+        ),
+    ]
+
+
 def _differs(resolved: Resolved) -> list[str]:
     hint = "give SkyRL its own key behind --: beam-slurm submit ... -- trainer.some.key=value"
-    found = changes(resolved, {*OVERRIDES, *VARIABLES}, hint)
+    recipe = resolved.profile.recipe
+    known = {*OVERRIDES, *VARIABLES}
+    if recipe.training == "lora" or recipe.optimizer.state == "gpu":
+        known.remove(("optimizer", "state"))  # the scripts know NVMe and RAM, of a full optimizer
+    found = changes(resolved, known, hint)
     words = hydra(OVERRIDES, {key: value for key, value in found.items() if key in OVERRIDES})
     if {("prompts_per_step",), ("updates_per_step",)} & set(found):
-        words.append(f"trainer.policy_mini_batch_size={_mini_batch(resolved.profile.recipe)}")
-    return words
+        words.append(f"trainer.policy_mini_batch_size={_mini_batch(recipe)}")
+    said = _shape(resolved)
+    return [*said, *(word for word in words if word not in said)]
 
 
 def _mini_batch(recipe: Recipe) -> int:

@@ -11,7 +11,7 @@ import time
 from types import FrameType
 from typing import Dict, List, Optional
 
-from beam_slurm.node import events, gcs, processes
+from beam_slurm.node import dashboard, events, gcs, processes
 
 NOT_UP = 69  # EX_UNAVAILABLE: Ray never became what the job needs
 
@@ -29,6 +29,7 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of all nodes together")
     parser.add_argument("--deadline", type=float, required=True, help="seconds until Ray is up")
     parser.add_argument("--attempt", required=True)
+    parser.add_argument("--dashboard", action="store_true", help="wait for Ray's dashboard too")
     parser.add_argument("entry", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
@@ -37,7 +38,9 @@ def main(argv: List[str]) -> int:
     processes.raise_limits()
     try:
         gate(args.nodes.split(","), args.gpus, args.deadline, args.attempt)
-    except NotUp as problem:
+        if args.dashboard:
+            dashboard.wait(args.deadline)
+    except (NotUp, dashboard.Silent) as problem:
         events.record(args.attempt, events.make("gate-failed", why=str(problem)))
         events.say(str(problem))
         return NOT_UP

@@ -15,7 +15,7 @@ import time
 from types import FrameType
 from typing import Any, Dict, List, Optional, Set
 
-from beam_slurm.node import address, events, fit, gcs, ports, processes, raylog
+from beam_slurm.node import address, agent, events, fit, gcs, ports, processes, raylog
 
 DAEMONS = {"raylet", "gcs_server"}  # without them there is no Ray
 WATCHERS = {"dashboard.py", "monitor.py", "log_monitor.py"}
@@ -140,6 +140,11 @@ def _words(options: Dict[str, Any]) -> List[str]:
     return ["--%s=%s" % pair for pair in options.items()]
 
 
+def _agent_port(words: List[str]) -> int:
+    option = "--dashboard-agent-listen-port="
+    return int(next(word for word in words if word.startswith(option))[len(option) :])
+
+
 def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
     """Start the child that becomes ``ray start``; its output goes to ``log``."""
     child = os.fork()
@@ -159,6 +164,7 @@ def _fork(command: List[str], args: argparse.Namespace, log: str) -> int:
         os.environ.update(ports.metrics_of_head(int(os.environ["RAY_ADDRESS"].rpartition(":")[2])))
         os.environ["TMPDIR"] = args.temp  # what Ray and its workers leave there goes with it
         ray = _command_line()
+        agent.announce(_agent_port(command))
         if "--head" not in command:
             _await_head(args.deadline)
         sys.argv = ["ray", "start", *PLAIN, "--block", "--disable-usage-stats", *command]

@@ -100,13 +100,15 @@ def _needs(profile: Profile) -> list[tuple[Figure, str, str, str]]:
             figure = replace(figure, how=how)
         remedy = "nodes with more RAM, or more of them"
         if cpu:
-            remedy += ", or --set recipe.optimizer.state=nvme (SkyRL, Miles)"
+            remedy += ", or --set recipe.optimizer.state=nvme"
         found.append((figure, "host_memory_gb", "host-memory", remedy))
     need = nvme(profile, cut)
     if need:
         stated = (recipe.storage.nvme_gb or 0) * 1e9
         figure = _figure("NVMe, one node", need, stated, hardware.nvme_gb)
-        remedy = "nodes with more NVMe, or more of them, or --set recipe.optimizer.state=host"
+        remedy = "nodes with more NVMe, or more of them"
+        if profile.framework.name == "skyrl":
+            remedy += ", or --set recipe.optimizer.state=host"
         found.append((figure, "nvme_gb", "nvme", remedy))
     return found
 

@@ -1,0 +1,136 @@
+"""The recipes at their published number of nodes, on a real Slurm and a real Ray.
+
+The frameworks are stand-ins (tests/checkouts): they are started as the published ones are, look
+around in their Ray from the inside, and write down what they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from recipe_table import TABLE
+from shapes import COMMAND, Shape, clean_environment
+
+from beam_slurm import runs
+
+pytestmark = pytest.mark.slurm
+
+CHECKOUTS = Path(__file__).with_name("checkouts")
+PATIENCE = 500.0  # seconds for one run on a busy machine of two cores
+
+# One recipe for each shape, and each framework once at least.
+RUNS = {
+    (8, "b300"): "b300-colocated",
+    (8, "b200"): "b200-bf16",
+    (12, "h200"): "miles-h200-async",
+    (16, "h200"): "h200-async",
+}
+
+
+class Seen:
+    """One finished run, and what its entry wrote."""
+
+    def __init__(self, run: runs.Run, folder: Path) -> None:
+        self.run = run
+        self.entry: dict[str, Any] = json.loads((folder / "entry.json").read_text())
+        self.nodes: dict[str, Any] = json.loads((folder / "cluster.json").read_text())
+
+    def everywhere(self, variable: str) -> set[str | None]:
+        """The variable's values in the entry and in a Ray worker on each node."""
+        processes = [self.entry, *self.nodes.values()]
+        return {process["environment"].get(variable) for process in processes}
+
+
+def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, str]]:
+    """Submit the recipe, wait for its end, and return what it saw and where things lay."""
+    places = {name: str(folder / name) for name in ("models", "datasets", "outputs", "scratch")}
+    for place in places.values():
+        Path(place).mkdir()
+    checkouts = {name: str(CHECKOUTS / name.replace("_", "-")) for name in ("skyrl", "miles")}
+    checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
+    site = {
+        "container": "bare",
+        "paths": {"runs": str(folder / "runs"), "venv": sys.prefix, **places, **checkouts},
+        # The workers that Ray starts ahead would be many processes for few cores.
+        "environment": {"RAY_prestart_worker_first_driver": "0"},
+    }
+    (folder / "site.yaml").write_text(yaml.safe_dump(site))
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            *(COMMAND, "submit", "--profile", profile, "--wait", "--json"),
+            *("--set", "ray.deadline_s=400", "--set", "ray.object_store_gb=0.1"),
+            *("--set", "job.time=0:15:00"),
+        ],
+        cwd=folder,
+        env=clean_environment(folder, shape.cluster),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    (run,) = runs.all_runs(folder / "runs")
+    log = run.log.read_text() if run.log else ""
+    print(f"{profile}: {time.monotonic() - began:.0f} s\n{log}")
+    assert done.returncode == 0, done.stderr + log
+    framework = TABLE[profile].framework
+    output = Path(places["outputs"]) / run.id
+    seen = Seen(run, output / "exports" if framework == "SkyRL" else output)
+    checkout = checkouts[{"NeMo RL": "nemo_rl", "SkyRL": "skyrl", "Miles": "miles"}[framework]]
+    return seen, {**places, "checkout": checkout, "run": run.id}
+
+
+def test_a_recipe_starts_at_its_published_size_with_exactly_the_published_command(
+    shape: Shape, tmp_path: Path
+) -> None:
+    profile = RUNS[shape.hosts, shape.gpu]
+    recipe = TABLE[profile]
+    assert (recipe.nodes, recipe.gpu) == (shape.hosts, shape.gpu)
+    seen, places = launch(shape, profile, tmp_path)
+
+    # The command, in the checkout.
+    assert seen.entry["argv"] == [word.format(**places) for word in recipe.entry]
+    assert seen.entry["folder"] == places["checkout"]
+
+    # Every node and every GPU, and nothing else.
+    assert sorted(seen.nodes) == sorted(shape.cluster.spec().nodes)
+    resources = [node["resources"] for node in seen.nodes.values()]
+    assert [each["GPU"] for each in resources] == [8] * recipe.nodes
+    assert sum(each["GPU"] for each in resources) == recipe.gpus
+    for name, value in recipe.resources.items():
+        assert [each[name] for each in resources] == [value] * recipe.nodes
+
+    # The environment, the same in the entry and in the workers of every node.
+    for name, value in recipe.environment.items():
+        assert seen.everywhere(name) == {value.format(**places)}, name
+    (address,) = seen.everywhere("RAY_ADDRESS")
+    (master,) = seen.everywhere("MASTER_ADDR")
+    (dashboard,) = seen.everywhere("RAY_API_SERVER_ADDRESS")
+    assert address
+    assert address.startswith(f"{master}:")
+    assert str(dashboard).startswith(f"http://{master}:")
+    assert seen.everywhere("RAY_AUTH_MODE") == {"token"}
+    assert seen.everywhere("RAY_DEDUP_LOGS") == {"0"}
+    assert seen.everywhere("RAY_COLOR_PREFIX") == {"0"}
+
+    assert (seen.run.outcome["state"], seen.run.outcome["exit_code"]) == ("succeeded", 0)
+    pools(profile, seen.entry["argv"])
+
+
+def pools(profile: str, argv: list[str]) -> None:
+    """Where training and generation have nodes of their own, the framework is told whose."""
+    words = [part for word in argv for part in word.removeprefix("--extra-args=").split()]
+    told = dict(word.split("=", 1) for word in words if "=" in word)
+    if profile == "h200-async":
+        generate = int(told["policy.generation.colocated.resources.num_nodes"])
+        assert (int(told["cluster.num_nodes"]) - generate, generate) == (12, 4)
+    if profile == "miles-h200-async":
+        train = int(told["--actor-num-nodes"]) * int(told["--actor-num-gpus-per-node"])
+        assert (train, int(told["--rollout-num-gpus"])) == (64, 32)
