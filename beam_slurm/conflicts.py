@@ -20,7 +20,7 @@ _KEYS: dict[str, str] = {
     **dict.fromkeys(
         ("partition", "account", "qos", "reservation", "constraint", "exclude"), "site.{option}"
     ),
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "nodelist"), "hardware.nodes"),
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "hardware.nodes"),
     **dict.fromkeys(
         ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu"),
         "hardware.gpus_per_node",
