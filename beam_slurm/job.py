@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import conflicts, frameworks, mounts, runs, script, secret
+from beam_slurm import conflicts, containers, frameworks, runs, script, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
@@ -86,10 +85,8 @@ def make_request(
 
 def render(request: JobRequest) -> str:
     """The whole script of a request."""
-    profile = request.profile
-    site, hardware = profile.site, profile.hardware
-    launch = request.launch
-    bare = launch.container is None or site.container == "bare"
+    profile, launch = request.profile, request.launch
+    site = profile.site
     environment = {
         "PYTHONUNBUFFERED": "1",
         # One line a message and no colours: the log is read by programs too.
@@ -98,10 +95,16 @@ def render(request: JobRequest) -> str:
         **launch.environment,
         **site.environment,
     }
+    names = [
+        *sorted(environment),
+        *_RAY_VARIABLES,
+        *([_RAY_TOKEN] if profile.ray.auth == "token" else []),
+        *launch.secrets,
+    ]
     return script.render(
         "local.sh.j2" if request.local else "job.sbatch.j2",
         profile=profile,
-        hardware=hardware,
+        hardware=profile.hardware,
         recipe=profile.recipe,
         launch=launch,
         local=request.local,
@@ -110,22 +113,12 @@ def render(request: JobRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
-        container="bare" if bare else site.container,
-        mounts=[*launch.mounts, *map(mounts.parse, site.mounts)],
-        # Images have values of their own: these win only where the runtime is told their names.
-        forwarded=[
-            *sorted(environment),
-            *_RAY_VARIABLES,
-            *([_RAY_TOKEN] if profile.ray.auth == "token" else []),
-            *launch.secrets,
-        ],
-        venv=(site.paths.venv or sys.prefix) if bare else None,
         network=_network(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",
-        tmp=site.paths.tmp,
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
         cpus=os.cpu_count() or 1,
+        **containers.values(site, launch.container, launch.mounts, names, profile.hardware),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from typing import Any
 
 from beam_slurm import (
     assets,
+    checks,
     conflicts,
+    containers,
     frameworks,
     logs,
-    mounts,
     runs,
     script,
     slurm,
-    submit,
     waiting,
 )
 from beam_slurm.errors import BeamSlurmError
@@ -137,8 +136,8 @@ def render(request: PrepareRequest) -> str:
     """The whole script of a preparation."""
     profile, preparation = request.profile, request.preparation
     site = profile.site
-    bare = preparation.container is None
     environment = {"PYTHONUNBUFFERED": "1", **preparation.environment, **site.environment}
+    names = [*sorted(environment), *preparation.secrets]
     assert preparation.model
     assert preparation.datasets
     return script.render(
@@ -151,13 +150,9 @@ def render(request: PrepareRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[script.Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
-        container="bare" if bare else site.container,
-        mounts=[*preparation.mounts, *map(mounts.parse, site.mounts)],
-        forwarded=[*sorted(environment), *preparation.secrets],
-        venv=(site.paths.venv or sys.prefix) if bare else None,
-        tmp=site.paths.tmp,
         folders=sorted({str(PurePosixPath(preparation.model).parent), preparation.datasets}),
         cpus=CPUS,
+        **containers.values(site, preparation.container, preparation.mounts, names),
     )
 
 
@@ -187,13 +182,13 @@ def start(request: PrepareRequest) -> str:
     Raises:
         BeamSlurmError: with the cause and the remedy.
     """
-    submit.refuse_missing(request.profile.name, request.missing)
-    submit.check_partition(request.profile, 1)
+    checks.missing(request.profile.name, request.missing)
+    checks.partition(request.profile, 1)
     _lay_out(request)
     try:
         return slurm.submit(request.folder / SCRIPT, request.token)
     except slurm.Uncertain as problem:
-        raise submit.uncertain(request.folder, request.token, problem) from None
+        raise problem.error(request.token, request.folder) from None
     except BeamSlurmError:
         shutil.rmtree(request.folder, ignore_errors=True)
         raise
@@ -205,7 +200,7 @@ def run_here(request: PrepareRequest, output: int | None = None) -> None:
     Raises:
         BeamSlurmError: it did not come to a good end.
     """
-    submit.refuse_missing(request.profile.name, request.missing)
+    checks.missing(request.profile.name, request.missing)
     _lay_out(request)
     done = subprocess.run(
         ["bash", str(request.folder / SCRIPT)],

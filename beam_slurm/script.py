@@ -63,7 +63,7 @@ def _jinja() -> jinja2.Environment:
     made = jinja2.Environment(  # noqa: S701 - this makes shell, not HTML; finalize quotes
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
-        finalize=_quote,
+        finalize=quote,
         trim_blocks=True,
         lstrip_blocks=True,
         comment_start_string="{##",  # bash has ${#array[@]}
@@ -75,7 +75,8 @@ def _jinja() -> jinja2.Environment:
     return made
 
 
-def _quote(value: Any) -> str:
+def quote(value: Any) -> str:
+    """One word for the shell; ``Raw`` stays as it is."""
     if isinstance(value, Raw):
         return value
     text = str(value)
@@ -98,7 +99,7 @@ def _ansi_c(text: str) -> str:
 
 
 def _words(values: Sequence[str]) -> Raw:
-    return Raw(" ".join(_quote(value) for value in values))
+    return Raw(" ".join(quote(value) for value in values))
 
 
 def _json(value: Any) -> str:

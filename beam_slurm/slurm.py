@@ -63,6 +63,16 @@ class Job:
 class Uncertain(Exception):
     """The controller did not answer: the request may have been taken or not."""
 
+    def error(self, token: str, folder: Path | None = None) -> BeamSlurmError:
+        """The error for a submission whose job would carry the comment ``token``."""
+        return BeamSlurmError(
+            "nobody can say whether the job was submitted",
+            where=str(folder) if folder else None,
+            why=str(self),
+            remedy=f"before another try, look for a job with the comment {token}: "
+            "squeue --me --format='%i %k'",
+        )
+
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for a submission: without what a surrounding job, tmux or Ray left in it."""

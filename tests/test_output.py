@@ -11,7 +11,7 @@ from test_checkpoint import WRITERS, skyrl, write
 from test_job import SITE, _no_site
 from test_prepare import MORE
 
-from beam_slurm import job, profiles, submit
+from beam_slurm import checks, job, profiles
 from beam_slurm.errors import BeamSlurmError
 
 __all__ = ["_no_site"]
@@ -41,20 +41,20 @@ def test_fresh_and_resumed_runs(framework: str, tmp_path: Path) -> None:
     folder = tmp_path / "first" / "checkpoints"
     fresh = request(tmp_path, profile)
     assert fresh.launch.checkpoints == str(folder)
-    submit.check_output(fresh)
+    checks.output(fresh)
     resume = request(tmp_path, profile, "recipe.checkpoint.resume=true")
     with pytest.raises(BeamSlurmError, match="there is no whole checkpoint in") as none:
-        submit.check_output(resume)
+        checks.output(resume)
     assert "the run would start at step 1" in str(none.value)
     at = WRITERS[framework](folder, 20)
-    submit.check_output(resume)
+    checks.output(resume)
     with pytest.raises(BeamSlurmError) as held:
-        submit.check_output(fresh)
+        checks.output(fresh)
     assert held.value.what == f"{folder} holds a checkpoint of step 20"
     assert held.value.remedy == "add --resume, or another --output-dir"
     short = ("recipe.checkpoint.resume=true", "recipe.steps=20")
     with pytest.raises(BeamSlurmError) as done:
-        submit.check_output(request(tmp_path, profile, *short))
+        checks.output(request(tmp_path, profile, *short))
     assert done.value.what == f"{at} has 20 steps behind it already"
     assert "recipe.steps is 20" in str(done.value)
 
@@ -67,18 +67,18 @@ def test_a_lost_tracker_is_no_resume_and_no_fresh_start(framework: str, tmp_path
     tracker.unlink()
     profile = PROFILES[framework]
     with pytest.raises(BeamSlurmError, match="no whole checkpoint") as resumed:
-        submit.check_output(request(tmp_path, profile, "recipe.checkpoint.resume=true"))
+        checks.output(request(tmp_path, profile, "recipe.checkpoint.resume=true"))
     assert f"{tracker} is not there" in str(resumed.value)
     with pytest.raises(BeamSlurmError, match="something like a checkpoint of step 20"):
-        submit.check_output(request(tmp_path, profile))
+        checks.output(request(tmp_path, profile))
 
 
 def test_unfinished_ones_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "first" / "checkpoints"
     write(folder / "tmp_step_20" / "training_info.json", "{}")
-    submit.check_output(request(tmp_path, "h200-async"))  # nothing there to be lost
+    checks.output(request(tmp_path, "h200-async"))  # nothing there to be lost
     with pytest.raises(BeamSlurmError, match="tmp_step_20 is unfinished"):
-        submit.check_output(request(tmp_path, "h200-async", "recipe.checkpoint.resume=true"))
+        checks.output(request(tmp_path, "h200-async", "recipe.checkpoint.resume=true"))
 
 
 def test_skyrl_s_own_rule_of_the_newest_folder(tmp_path: Path) -> None:
@@ -87,23 +87,23 @@ def test_skyrl_s_own_rule_of_the_newest_folder(tmp_path: Path) -> None:
     resume = request(tmp_path, "b200-lora", "recipe.checkpoint.resume=true")
     skyrl(folder, 20)
     skyrl(folder, 10)  # and so says the tracker
-    submit.check_output(resume)
+    checks.output(resume)
     skyrl(folder, 30)
     write(folder / "latest_ckpt_global_step.txt", "10")
     with pytest.raises(BeamSlurmError, match="SkyRL would refuse to resume") as caught:
-        submit.check_output(resume)
+        checks.output(resume)
     assert "step 30, more than 10" in str(caught.value)
 
 
 def test_resume_without_checkpoints_is_an_error(tmp_path: Path) -> None:
     words = ("recipe.checkpoint.resume=true", "recipe.checkpoint.enabled=false")
     with pytest.raises(BeamSlurmError, match="a run without checkpoints cannot resume"):
-        submit.check_output(request(tmp_path, "h200-async", *words))
+        checks.output(request(tmp_path, "h200-async", *words))
 
 
 def test_what_is_not_seen_from_here_is_left_to_the_nodes(tmp_path: Path) -> None:
     elsewhere = tmp_path / "not-mounted-here"
-    submit.check_output(request(elsewhere, "b200-lora", "recipe.checkpoint.resume=true"))
+    checks.output(request(elsewhere, "b200-lora", "recipe.checkpoint.resume=true"))
 
 
 def test_the_command_line_refuses_before_it_asks_slurm(tmp_path: Path) -> None:

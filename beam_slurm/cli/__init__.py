@@ -23,6 +23,7 @@ COMMANDS = {
     "cancel": "End a run.",
     "profiles": "List the profiles, or show one with the origin of its values.",
     "schema": "Print the JSON schema of profiles or site files, for editors.",
+    "image": "Import a container image once, as a job.",
     "cluster": "A real Slurm of several hosts on this machine, to try things and to test.",
 }
 

@@ -41,8 +41,8 @@ def prepare(
 
     What is whole is left alone: running it again is cheap.
     """
+    from beam_slurm import checks
     from beam_slurm import prepare as room
-    from beam_slurm import submit
 
     if check and (dry_run or wait or here):
         raise click.UsageError("--check goes alone: it changes nothing")
@@ -54,7 +54,7 @@ def prepare(
     elif dry_run and not request.complete:
         _dry_run(request)
     else:
-        submit.refuse_missing(request.profile.name, request.unplaced)
+        checks.missing(request.profile.name, request.unplaced)
         if check or request.complete:
             _verdict(request, as_json)
         else:

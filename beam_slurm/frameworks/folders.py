@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from beam_slurm import images
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Missing
 from beam_slurm.mounts import Mount
 from beam_slurm.profiles import Resolved
+from beam_slurm.yamlfile import dotted
 
 WHAT = {
     "models": "folder that holds Beam/",
@@ -83,8 +85,14 @@ class Folders:
         return str(host), str(inside)
 
     def image(self, name: str, what: str) -> str | None:
-        """The site's image of that name; None where hosts run the entry bare."""
+        """The site's image of that name, as its runtime takes it; None where hosts run bare.
+
+        Raises:
+            BeamSlurmError: it is spelled as only another runtime does.
+        """
         if self.bare:
             return None
-        images = self._resolved.profile.site.images
-        return self._missing.need(images.get(name), f"site.images.{name}", what)
+        site, key = self._resolved.profile.site, ("site", "images", name)
+        found = self._missing.need(site.images.get(name), dotted(key), what)
+        place = self._resolved.document.places.get(key, dotted(key))
+        return images.spell(found, site.container, place)

@@ -98,8 +98,16 @@ class Supervisor:
                 self.killing = True
                 step.send_signal(last_word)
         self._read()
-        if self.ray.returncode not in (0, 1) and not self.cancelled:
+        if self._lost() and not self.cancelled:
             self._clean()
+
+    def _lost(self) -> bool:
+        """Whether a task ended without a chance to tidy up."""
+        if self.ray.returncode not in (0, 1):
+            return True
+        # What was below a killed driver ended with its step, except for a daemon's container.
+        spoke = {"entry-ended", "entry-failed", "gate-failed"} & set(_said(self.attempt))
+        return "contain" in self.ray_words and not spoke
 
     def _clean(self) -> None:
         """A task that was killed could not tidy up, and srun killed the others with it."""
