@@ -31,7 +31,7 @@ bench: $(VENV)/.demo
 
 # System packages first: on a bare Debian, python3 cannot make an environment without one.
 $(VENV)/.demo $(VENV)/.dev: setup.cfg pyproject.toml constraints.txt tools/system-packages
-	@tools/system-packages "$(PYTHON)"
+	@tools/system-packages "$(PYTHON)" $(@:$(VENV)/.%=%)
 	@[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	@echo "installing Python packages into $(VENV) (once; torch, ray and transformers are large)"
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'

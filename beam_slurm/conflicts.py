@@ -48,10 +48,15 @@ _REFUSED = {
 }
 
 
+# What an image has of its own: the host's would hide it.
+_IMAGES_OWN = ("HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+
+
 def refuse(
     resolved: Resolved,
     needed: Sequence[mounts.Mount] = (),
     settings: Mapping[str, str] = MappingProxyType({}),
+    contained: bool = False,
 ) -> None:
     """Raise if a secret is written out, or one thing is said twice.
 
@@ -59,6 +64,7 @@ def refuse(
         resolved: the profile, the site with it.
         needed: the framework's own mounts.
         settings: variables that keys of the profile say: name -> dotted key.
+        contained: whether the programs run in a container.
     """
     for name, value, origin in resolved.values():
         parent, _, last = name.rpartition(".")
@@ -67,6 +73,13 @@ def refuse(
     for option, value in resolved.profile.site.directives.items():
         _directive(resolved, option, value)
     for variable in resolved.profile.site.environment:
+        if contained and variable in _IMAGES_OWN:
+            raise BeamSlurmError(
+                f"site.environment.{variable} does not belong into a container",
+                where=resolved.document.place(("site", "environment", variable)),
+                why="the image has its own, and its programs would not be found any more",
+                remedy="leave it out; to change the image's: site.container_options",
+            )
         if variable in settings:
             _twice(resolved, ("site", "environment", variable), settings[variable])
     _mounts(resolved, needed)

@@ -79,7 +79,8 @@ def make_request(
     run = runs.root(profile.site.paths.runs).absolute() / (run_id or runs.new_id(profile.job_name))
     missing = Missing()
     launch = frameworks.launch(resolved, str(run), missing, overrides)
-    conflicts.refuse(resolved, launch.mounts, launch.settings)
+    contained = launch.container is not None
+    conflicts.refuse(resolved, launch.mounts, launch.settings, contained)
     return JobRequest(profile, launch, run, tuple(missing.items), local)
 
 
@@ -92,6 +93,8 @@ def render(request: JobRequest) -> str:
         # One line a message and no colours: the log is read by programs too.
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
+        # Where a host's home is mounted, its Python packages would hide the image's.
+        **({"PYTHONNOUSERSITE": "1"} if launch.container else {}),
         **launch.environment,
         **site.environment,
     }

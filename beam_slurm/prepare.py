@@ -106,7 +106,8 @@ def make_request(
     profile = resolved.profile
     missing = Missing()
     preparation = frameworks.prepare(resolved, missing)
-    conflicts.refuse(resolved, preparation.mounts)
+    contained = preparation.container is not None
+    conflicts.refuse(resolved, preparation.mounts, contained=contained)
     verdicts = verify(preparation)
     whole = [verdict.asset for verdict in verdicts if not verdict.problems]
     name = run_id or runs.new_id(f"prepare-{profile.name}")

@@ -63,6 +63,8 @@ def _folder(request: JobRequest) -> runs.Run:
             "framework": profile.framework.name,
             "executor": "local" if request.local else "slurm",
             "output": request.launch.output,
+            "checkpoints": request.launch.checkpoints,
+            "sentinel": request.launch.sentinel,
             "nodes": profile.hardware.nodes,
             "gpus_per_node": profile.hardware.gpus_per_node,
             "steps": profile.recipe.steps,

@@ -118,3 +118,10 @@ def test_output_folders_lie_where_the_container_sees_them() -> None:
         launch = job.make_request(profiles.resolve("b200-bf16", settings=settings)).launch
         assert launch.output == "/shared/out/first"
         assert launch.environment["CKPT_PATH"] == "/root/shared_data/first/checkpoints"
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"])
+def test_what_an_image_has_of_its_own_is_not_replaced(name: str) -> None:
+    assert "does not belong into a container" in refused(f"environment: {{{name}: /x}}\n").what
+    Path("site.yaml").write_text(f"environment: {{{name}: /x}}\ncontainer: bare\n")
+    assert f"export {name}=/x\n" in str(job.make_request(profiles.resolve("b200-bf16")))

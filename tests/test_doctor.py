@@ -305,8 +305,7 @@ def test_init_writes_a_site_file_with_which_the_demo_runs_unchanged(bare: Site) 
     bare.cluster.run(["sbatch", "--test-only"], stdin=None, input=script)
     settings = [word for text in ("steps=2", "evaluation.every=2", "checkpoint.enabled=false")
                 for word in ("--set", f"recipe.{text}")]  # fmt: skip
-    # Two nodes: a site file is tried, not how many Rays this machine can carry.
-    words = ["--nodes", "2", "--wait", "--json", *settings]
+    words = ["--wait", "--json", *settings]
     done = bare.call("submit", "--profile", "demo", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = Path(json.loads(done.stdout.splitlines()[0])["folder"])

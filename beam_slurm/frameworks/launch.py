@@ -55,7 +55,7 @@ class Launch:
         scratch: node-local folder; None if it needs none.
         output: where it writes, as the hosts see it.
         checkpoints: where its checkpoints go, as the hosts see it; None if it saves none.
-        sentinel: a file that makes it save at the next step and go on, as the run sees it; None
+        sentinel: a file that makes it save at the next step and go on, as the hosts see it; None
             if it has no such thing.
     """
 

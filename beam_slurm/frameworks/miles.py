@@ -70,7 +70,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     folders = Folders(resolved, missing, {"miles": "/root/miles"})
     checkout = folders.inside("miles")
     output, output_inside = folders.output(run_id)
-    sentinel = f"{output_inside}/save-now"
+    sentinel = "save-now"
     flags = [
         f"--num-nodes={hardware.nodes}",
         f"--num-gpus-per-node={hardware.gpus_per_node}",
@@ -94,7 +94,11 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     if recipe.checkpoint.resume:
         flags.append("--resume")
     words, extra = _take_extra(overrides)
-    trainer = [*_pools(resolved), *_differs(resolved), f"--save-trigger-sentinel={sentinel}"]
+    trainer = [
+        *_pools(resolved),
+        *_differs(resolved),
+        f"--save-trigger-sentinel={output_inside}/{sentinel}",
+    ]
     flags.append(f"--extra-args={' '.join([shlex.join(trainer), *extra])}")
     return Launch(
         title="Miles",
@@ -109,7 +113,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         dashboard=True,
         scratch=scratch,
         checkpoints=f"{output}/{framework.checkpoints}" if recipe.checkpoint.enabled else None,
-        sentinel=sentinel,
+        sentinel=f"{output}/{sentinel}",
     )
 
 
