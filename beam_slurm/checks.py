@@ -33,6 +33,13 @@ def cluster(request: JobRequest) -> None:
     """What sbatch would take and then never start, and what the nodes could not run."""
     profile = request.profile
     partition(profile, profile.hardware.nodes)
+    options(profile)
+    segment, nodes = profile.site.directives.get("segment"), profile.hardware.nodes
+    if isinstance(segment, int) and nodes % segment:
+        raise BeamSlurmError(
+            f"{nodes} nodes cannot be cut into segments of {segment}",
+            remedy="set site.directives.segment to a divisor of hardware.nodes",
+        )
     if request.launch.container:
         image(profile.site.container, request.launch.container)
 
@@ -53,15 +60,14 @@ def partition(profile: Profile, nodes: int) -> None:
             f"of {_time(found.max_minutes)}",
             remedy=f"--set job.time={_time(found.max_minutes)}, or another partition",
         )
-    _check_directives(profile, nodes)
 
 
 def output(request: JobRequest) -> None:
-    """Whether the output folder holds what the run is to go on from, or nothing.
+    """Raise unless the output folder holds what the run is to go on from, or nothing.
 
     Frameworks decide this by themselves, hours later, and some of them without a word: SkyRL and
     Miles start from scratch where a small file is missing, NeMo RL goes on without being asked.
-    A folder that this machine does not see is left to the nodes.
+    A folder that this machine does not see is left to the job's first node.
 
     Raises:
         BeamSlurmError: with what lies there, whole or not.
@@ -77,7 +83,7 @@ def output(request: JobRequest) -> None:
     if folder is None:
         return
     root = Path(profile.site.paths.outputs or request.run.parent)
-    if not Path(folder).is_dir() and not root.is_dir():
+    if not _is_there(Path(folder)) and not _is_there(root):
         return
     found = checkpoint.latest(profile.framework.name, folder)
     if resume:
@@ -116,8 +122,8 @@ def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> 
         )
 
 
-def _check_directives(profile: Profile, nodes: int) -> None:
-    """Options of the site that this Slurm does not have, or that do not fit the nodes."""
+def options(profile: Profile) -> None:
+    """Raise for an option of the site that this Slurm does not have."""
     directives = profile.site.directives
     known = slurm.ask("sbatch", "--help") if directives else ""
     for option in directives:
@@ -127,12 +133,6 @@ def _check_directives(profile: Profile, nodes: int) -> None:
                 why=f"it is {slurm.ask('sbatch', '--version').strip()}",
                 remedy=f"leave out site.directives.{option}",
             )
-    segment = directives.get("segment")
-    if isinstance(segment, int) and nodes % segment:
-        raise BeamSlurmError(
-            f"{nodes} nodes cannot be cut into segments of {segment}",
-            remedy="set site.directives.segment to a divisor of hardware.nodes",
-        )
 
 
 def image(runtime: str, spelled: str) -> None:
@@ -146,13 +146,23 @@ def image(runtime: str, spelled: str) -> None:
             why="the pyxis plugin is not installed on this machine",
             remedy="ask the site for pyxis, or set site.container to what it has",
         )
-    if spelled.startswith("/") and not Path(spelled).exists():
+    if spelled.startswith("/") and not _is_there(Path(spelled)):
         raise BeamSlurmError(
             f"the image {spelled} is not there",
             why="neither here nor, if it is on shared storage, on the nodes",
             remedy="set site.images to a file on shared storage; "
             f"to make it: beam-slurm image import IMAGE -o {spelled}",
         )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:  # the job would have no more luck than we
+        raise BeamSlurmError(f"cannot look at {path}", why=error.strerror) from error
+    return True
 
 
 def _time(minutes: int) -> str:

@@ -5,6 +5,7 @@ Slurm would take the last of two options without a word, or accept both and then
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -22,7 +23,10 @@ _KEYS: dict[str, str] = {
     ),
     **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "hardware.nodes"),
     **dict.fromkeys(
-        ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu"),
+        (
+            *("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"),
+            *("ntasks-per-gpu", "tres-per-node", "tres-per-task"),
+        ),
         "hardware.gpus_per_node",
     ),
     **dict.fromkeys(("cpus-per-task", "cpus-per-gpu", "mincpus"), "hardware.cpus_per_node"),
@@ -35,6 +39,7 @@ _KEYS: dict[str, str] = {
 # Options that would break what the script relies on.
 _REFUSED = {
     "array": "one job is one run",
+    "clusters": "the answer would come from another cluster: set SLURM_CLUSTERS",
     "chdir": "the run folder is the job's working directory",
     "comment": "the comment is how a run finds its job again",
     "export": "it takes PATH away, or cuts values at commas: use site.environment",
@@ -42,11 +47,21 @@ _REFUSED = {
     "error": "the log is one file, so that lines keep their order",
     "open-mode": "a log is appended to, never cut",
     "output": "the log lies in the run folder",
+    "parsable": "beam-slurm reads sbatch's answer",
+    "signal": "Ray's processes would die of it",
+    "test-only": "submit --dry-run | sbatch --test-only asks without submitting",
+    "wait": "submit --wait waits",
     "requeue": "whether a run can go on by itself is not Slurm's to say",
     "no-requeue": "it is there already",
     "wrap": "the script is the job",
 }
 
+
+# What the script itself sets.
+_SCRIPTS_OWN = re.compile(
+    r"RUN|ATTEMPT|NODES|HEAD|CPUS|RAY_TEMP|MASTER_ADDR|RAY_ADDRESS|RAY_API_SERVER_ADDRESS"
+    r"|RAY_AUTH_\w+|SLURM_\w+|SLURMD_\w+"
+)
 
 # What an image has of its own: the host's would hide it.
 _IMAGES_OWN = ("HOME", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
@@ -73,6 +88,13 @@ def refuse(
     for option, value in resolved.profile.site.directives.items():
         _directive(resolved, option, value)
     for variable in resolved.profile.site.environment:
+        if _SCRIPTS_OWN.fullmatch(variable):
+            raise BeamSlurmError(
+                f"site.environment.{variable} is the script's own",
+                where=resolved.document.place(("site", "environment", variable)),
+                why="the script sets it for each job",
+                remedy="leave it out",
+            )
         if contained and variable in _IMAGES_OWN:
             raise BeamSlurmError(
                 f"site.environment.{variable} does not belong into a container",
@@ -117,15 +139,21 @@ def _twice(resolved: Resolved, key: Key, other: str) -> None:
 
 
 def _mounts(resolved: Resolved, needed: Sequence[mounts.Mount]) -> None:
-    taken = {mount.target: f"{mount} is the framework's" for mount in needed}
+    tmp = resolved.profile.site.paths.tmp
+    own = [*needed, mounts.Mount(tmp, tmp)]
+    taken = {_target(mount): (mount, f"{mount} is mounted anyway") for mount in own}
     for index, text in enumerate(resolved.profile.site.mounts):
         mount = mounts.parse(text)
         key: Key = ("site", "mounts", index)
-        if mount.target in taken:
+        other, told = taken.setdefault(_target(mount), (mount, f"{dotted(key)} is {mount}"))
+        if other != mount:
             raise BeamSlurmError(
                 f"{mount.target} is mounted twice",
                 where=resolved.document.place(key),
-                why=f"{taken[mount.target]}, {dotted(key)} is {mount}",
+                why=f"{told}, {dotted(key)} is {mount}",
                 remedy="leave one of them out",
             )
-        taken[mount.target] = f"{dotted(key)} is {mount}"
+
+
+def _target(mount: mounts.Mount) -> str:
+    return mount.target.rstrip("/") or "/"

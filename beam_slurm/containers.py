@@ -49,7 +49,7 @@ def values(
         "gpus": _gpus(site, hardware, runtime),
         "all_gpus": _all_gpus(site, hardware, runtime),
         "options": Raw("".join(f" {script.quote(word)}" for word in site.container_options)),
-        "mounts": [*needed, *map(mounts.parse, site.mounts)],
+        "mounts": list(dict.fromkeys([*needed, *map(mounts.parse, site.mounts)])),
         # Images have values of their own: the job's win only where the runtime is told their names.
         "forwarded": [
             *variables,

@@ -18,7 +18,7 @@ from beam_slurm.node import address
 RUNTIMES = ("apptainer", "docker", "enroot", "podman")
 
 SHARED = re.compile(
-    r"nfs|lustre|gpfs|beegfs|weka|ceph|panfs|pvfs|orangefs|gluster|juicefs|moosefs|mfs|daos"
+    r"nfs|lustre|gpfs|beegfs|weka|ceph|panfs|pvfs|orangefs|gluster|juicefs|moosefs|daos"
     r"|quobyte|vast|afs|cifs|smb|9p"
 )
 """File systems whose name holds one of these are seen by several machines."""

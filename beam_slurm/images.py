@@ -81,7 +81,7 @@ def spell(text: str, runtime: str, key: str = "site.images") -> str:
                 f"pyxis cannot start {text} by its digest",
                 where=key,
                 why="enroot 3 takes a tag only, later ones a digest",
-                remedy="name a tag; or make a .sqsh file of it once: beam-slurm image import",
+                remedy="name a tag, or the path of a .sqsh file",
             )
         return reference.enroot
     if runtime == "podman":

@@ -60,7 +60,7 @@ class Import:
                 ("time", TIME),
                 ("output", self.log),
                 ("no-requeue", None),
-                *script.more_directives(site),
+                *script.more_directives(site, single=True),
             ],
             unset_directives=[],
             setup=[script.Raw(line) for line in site.setup],

@@ -74,18 +74,26 @@ def ask() -> tuple[Partition, ...]:
 
 
 def choose(found: Iterable[Partition], name: str | None) -> Partition:
-    """The partition ``name``, or the default one.
+    """The partition ``name``, or the default one; of several (``a,b``) the one that allows most.
+
+    Slurm starts a job in the first of them that can.
 
     Raises:
         BeamSlurmError: there is none, with those that there are.
     """
-    known = list(found)
-    for partition in known:
-        if partition.name == name or (name is None and partition.default):
-            return partition
-    what = f"partition {name!r} is unknown" if name else "this cluster has no default partition"
-    names = ", ".join(partition.name for partition in known)
-    raise BeamSlurmError(what, remedy=f"set site.partition to one of {names}")
+    known = {partition.name: partition for partition in found}
+    names = name.split(",") if name else [p.name for p in known.values() if p.default]
+    unknown = [each for each in names if each not in known]
+    if unknown or not names:
+        what = "this cluster has no default partition"
+        if unknown:
+            what = f"partition {unknown[0]!r} is unknown"
+        raise BeamSlurmError(what, remedy=f"set site.partition to one of {', '.join(known)}")
+    endless = float("inf")
+    return max(
+        (known[each] for each in names),
+        key=lambda p: (min(p.nodes, p.max_nodes or p.nodes), p.max_minutes or endless),
+    )
 
 
 def version(text: str) -> str:

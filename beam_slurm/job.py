@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import conflicts, containers, frameworks, runs, script, secret
+from beam_slurm import conflicts, containers, frameworks, mounts, runs, script, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
@@ -81,6 +81,19 @@ def make_request(
     launch = frameworks.launch(resolved, str(run), missing, overrides)
     contained = launch.container is not None
     conflicts.refuse(resolved, launch.mounts, launch.settings, contained)
+    if local and contained:
+        raise BeamSlurmError(
+            f"{profile.name} runs in a container, and without Slurm there is none",
+            remedy="--set site.container=bare, in an environment that has the framework",
+        )
+    try:
+        mounts.parse(f"{run}:{run}")
+    except ValueError:
+        raise BeamSlurmError(
+            f"the run folder {run} cannot be mounted",
+            why="container runtimes cut mounts at commas, colons and quotation marks",
+            remedy="set site.paths.runs to another folder",
+        ) from None
     return JobRequest(profile, launch, run, tuple(missing.items), local)
 
 
@@ -116,6 +129,7 @@ def render(request: JobRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
+        unset=sorted(set(launch.settings) - set(environment)),
         network=_network(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",

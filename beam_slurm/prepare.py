@@ -151,6 +151,7 @@ def render(request: PrepareRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[script.Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
+        unset=[],
         folders=sorted({str(PurePosixPath(preparation.model).parent), preparation.datasets}),
         cpus=CPUS,
         **containers.values(site, preparation.container, preparation.mounts, names),
@@ -173,7 +174,7 @@ def _directives(request: PrepareRequest) -> list[tuple[str, Any]]:
         ("open-mode", "append"),
         ("chdir", str(request.folder)),
         ("output", f"{request.folder}/job-%j.log"),
-        *script.more_directives(site),
+        *script.more_directives(site, single=True),
     ]
 
 
@@ -185,6 +186,9 @@ def start(request: PrepareRequest) -> str:
     """
     checks.missing(request.profile.name, request.missing)
     checks.partition(request.profile, 1)
+    checks.options(request.profile)
+    if request.preparation.container:
+        checks.image(request.profile.site.container, request.preparation.container)
     _lay_out(request)
     try:
         return slurm.submit(request.folder / SCRIPT, request.token)

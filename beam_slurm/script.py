@@ -47,9 +47,16 @@ def unplaced(site: Site) -> list[tuple[str, str]]:
     return [(name, f"site.{name}") for name in names if not getattr(site, name)]
 
 
-def more_directives(site: Site) -> list[tuple[str, Any]]:
-    """The site's own #SBATCH options; None is an option alone."""
-    return [(name, None if value is True else value) for name, value in site.directives.items()]
+def more_directives(site: Site, single: bool = False) -> list[tuple[str, Any]]:
+    """The site's own #SBATCH options; None is an option alone.
+
+    ``single`` leaves out those that say how several nodes lie to each other.
+    """
+    return [
+        (name, None if value is True else value)
+        for name, value in site.directives.items()
+        if not (single and name in ("segment", "switches", "contiguous", "spread-job", "nodelist"))
+    ]
 
 
 class Raw(str):

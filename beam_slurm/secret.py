@@ -12,8 +12,14 @@ from typing import Any
 
 from beam_slurm.errors import BeamSlurmError
 
-_NAMES = r"(?:api|secret|private|access|wandb)[_-]?key|(?:auth|access|hf|api|bearer)[_-]?token"
+_NAMES = r"(?:api|secret|private|access|wandb)[_-]?key|(?:auth|access|hf|hub|api|bearer)[_-]?token"
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_NAMES}|secret|passw(?:or)?d)$", re.I)
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_TOKEN$")  # GITHUB_TOKEN; eos_token is none
+# name=value, "name": value and --name value, anywhere in a word; a value ends where quotes do.
+_PAIRS = re.compile(
+    r"""(?:--(?P<option>[\w.-]+)(?:=|\s+)|(?P<name>[A-Za-z_][\w.-]*)["']?\s*[=:]\s*)"""
+    r"""["']?(?P<value>[^\s,;"'{}\[\]]+)"""
+)
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{30,}|sk-[A-Za-z0-9_-]{20,})\b"
 )
@@ -22,7 +28,7 @@ _SHORTEST = 12  # a shorter value of a secret variable may well stand elsewhere 
 
 def named(name: str) -> bool:
     """Whether a variable or setting of this name holds a secret."""
-    return _NAME.search(name) is not None
+    return bool(_NAME.search(name) or _VARIABLE.search(name))
 
 
 def refuse(
@@ -42,18 +48,30 @@ def refuse(
     values = [v for k, v in environment.items() if named(k) and len(v) >= _SHORTEST]
     previous = ""
     for word in words:
-        key, equals, value = word.partition("=")
-        name = key if equals else previous.lstrip("-") if previous.startswith("--") else ""
-        literal = value if equals else word
-        by_name = named(name) and literal and not literal.startswith(("$", "???"))
-        if by_name or _SHAPES.search(word) or any(secret in word for secret in values):
+        pairs = list(_pairs(word))
+        if previous.startswith("--") and "=" not in previous:
+            pairs.append((previous.lstrip("-"), word))
+        literal = [pair for pair in pairs if not pair[1].startswith(("$", "???"))]
+        name = next((name for name, value in literal if value and named(name)), "")
+        if name or _SHAPES.search(word) or any(secret in word for secret in values):
             raise BeamSlurmError(
-                f"{name or 'a word'} in {where} is a secret",
+                f"{name or (pairs[0][0] if pairs else 'a word')} in {where} is a secret",
                 where=place,
                 why="the script would show it to everybody who can read a log or a dry run",
                 remedy="export it in your shell (WANDB_API_KEY, HF_TOKEN): the job inherits it",
             )
         previous = word
+
+
+def _pairs(word: str) -> Iterator[tuple[str, str]]:
+    """(name, value) of everything in a word that looks like one."""
+    key, equals, value = word.partition("=")
+    if equals:
+        yield key, value
+    start = 0
+    while match := _PAIRS.search(word, start):
+        yield match["option"] or match["name"], match["value"]
+        start = match.start("value")  # --extra-args=--wandb-key x: a value may be a name itself
 
 
 def words(value: Any, key: str = "") -> Iterator[str]:

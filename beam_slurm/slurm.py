@@ -15,7 +15,10 @@ from beam_slurm.errors import BeamSlurmError
 TIMEOUT = 60  # seconds that a command may take before the controller counts as not answering
 
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
-LEAKS = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PMI", "PMIX_", "RAY_")
+LEAKS = (
+    *("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "SALLOC_", "PMI", "PMIX_", "RAY_"),
+    "MILES_SCRIPT_",  # each is an option of Miles' launcher
+)
 
 # What the client says when nobody knows whether the controller took the request.
 _UNCERTAIN = re.compile(

@@ -107,6 +107,10 @@ def load(path: Path, name: str | None = None) -> Document:
         ) from error
     except yaml.YAMLError as error:
         raise BeamSlurmError("this is not valid YAML", where=shown, why=str(error)) from error
+    except RecursionError:
+        raise BeamSlurmError(
+            "this is nested too deeply, or refers to itself", where=f"{shown}:1"
+        ) from None
     if not isinstance(value, dict):
         raise BeamSlurmError("the top of this file must be keys and values", where=f"{shown}:1")
     document.data = value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_slurm.node.checkpoint import NOTHING, latest
+from beam_slurm.node.checkpoint import NOTHING, latest, main
 
 
 def write(path: Path, text: str = "x") -> None:
@@ -178,3 +178,15 @@ def test_the_demo_passes_over_what_is_not_whole(tmp_path: Path) -> None:
         f"{tmp_path / 'tmp_step_000060'} is unfinished: its saving was broken off",
         f"{damaged} is damaged: it has no optimizer.pt",
     ]
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_the_job_itself_asks_for_the_proof(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"--framework={layout}", str(tmp_path / "checkpoints")]
+    assert main(words) == 2
+    assert "to resume from: it holds none" in capsys.readouterr().err
+    WRITERS[layout](tmp_path / "checkpoints", 20)
+    assert main(words) == 0
+    assert "goes on after step 20" in capsys.readouterr().out

@@ -52,6 +52,10 @@ def test_two_spellings_of_one_thing_name_both_places(site: str, said: str) -> No
     [
         ("directives: {export: ALL}\n", "takes PATH away"),
         ("directives: {array: 0-3}\n", "one job is one run"),
+        ("directives: {signal: B:USR1@60}\n", "die of it"),
+        ("directives: {wait: true}\n", "submit --wait"),
+        ("environment: {RUN: x}\n", "is the script's own"),
+        ("environment: {SLURM_JOB_ID: x}\n", "is the script's own"),
         ("directives: {container-image: x}\n", "only srun has"),
         ("directives: {nice: false}\n", "left out"),
         ("directives: {--nice: true}\n", "no long option"),
@@ -64,10 +68,10 @@ def test_directives_that_would_break_the_script_are_refused(site: str, said: str
 
 def test_extra_directives_stand_in_the_script() -> None:
     Path("site.yaml").write_text(
-        "exclude: node[3,17]\ndirectives: {mail-type: FAIL, nice: true, signal: B:USR1@60}\n"
+        "exclude: node[3,17]\ndirectives: {mail-type: FAIL, nice: true, nodelist: node1}\n"
     )
     script = str(job.make_request(profiles.resolve("demo")))
-    for line in ("exclude=node[3,17]", "mail-type=FAIL", "nice", "signal=B:USR1@60"):
+    for line in ("exclude=node[3,17]", "mail-type=FAIL", "nice", "nodelist=node1"):
         assert f"\n#SBATCH --{line}\n" in script
 
 
@@ -75,7 +79,12 @@ def test_extra_directives_stand_in_the_script() -> None:
     ("site", "said"),
     [
         ("mounts: ['/a:/b', '/c:/b']\n", "/b is mounted twice"),
-        ("mounts: ['/data:/scratch']\n", "is the framework's, site.mounts[0] is /data:/scratch"),
+        (
+            "mounts: ['/data:/scratch']\n",
+            "/n:/scratch is mounted anyway, site.mounts[0] is /data:/scratch",
+        ),
+        ("mounts: ['/a:/tmp']\n", "is mounted twice"),
+        ("mounts: ['/a:/root/models/']\n", "is mounted twice"),
         ("mounts: ['/a,/b:/c']\n", "a comma"),
         ("mounts: ['/a']\n", "no mount"),
         ("mounts: ['a:/b']\n", "source"),
@@ -125,3 +134,18 @@ def test_what_an_image_has_of_its_own_is_not_replaced(name: str) -> None:
     assert "does not belong into a container" in refused(f"environment: {{{name}: /x}}\n").what
     Path("site.yaml").write_text(f"environment: {{{name}: /x}}\ncontainer: bare\n")
     assert f"export {name}=/x\n" in str(job.make_request(profiles.resolve("b200-bf16")))
+
+
+def test_a_mount_that_the_framework_has_already_is_no_conflict() -> None:
+    Path("site.yaml").write_text(
+        "mounts: ['/nvme:/scratch']\n"
+        "paths: {skyrl: /s, outputs: /o, models: /m, datasets: /d, scratch: /nvme}\n"
+    )
+    assert str(job.make_request(profiles.resolve("b200-bf16"))).count("/nvme:/scratch\n") == 1
+
+
+@pytest.mark.parametrize("letter", [",", ":", '"'])
+def test_a_path_that_a_list_of_mounts_is_cut_at_is_refused(letter: str) -> None:
+    Path("site.yaml").write_text(f"paths: {{models: '/sh{letter}are'}}\n")
+    with pytest.raises(BeamSlurmError, match="is not allowed here"):
+        profiles.resolve("b200-bf16")

@@ -281,3 +281,17 @@ def test_what_is_there_stays_unless_forced(tmp_path: Path) -> None:
     with pytest.raises(BeamSlurmError, match="cannot write"):
         sitefile.write(tmp_path / "no" / "site.yaml", "new")
     assert list(tmp_path.iterdir()) == [path]  # no half-written file either
+
+
+def test_of_several_partitions_the_most_generous_counts() -> None:
+    def made(name: str, nodes: int, minutes: int | None) -> Partition:
+        return Partition(name, "UP", name == "a", nodes, None, minutes)
+
+    known = [made("a", 4, 60), made("b", 16, 60), made("c", 16, None)]
+    assert inventory.choose(known, "a,b").name == "b"
+    assert inventory.choose(known, "a,b,c").name == "c"
+    assert inventory.choose(known, None).name == "a"
+    with pytest.raises(BeamSlurmError, match="partition 'x' is unknown"):
+        inventory.choose(known, "a,x")
+    with pytest.raises(BeamSlurmError, match="no default partition"):
+        inventory.choose(known[1:], None)

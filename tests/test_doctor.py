@@ -418,19 +418,25 @@ def test_an_interrupt_cancels_the_job(site: Site) -> None:
     job = site.cluster.run(held, cwd=site.folder).stdout.strip()
     words = [COMMAND, "doctor", "--profile", PROFILE, *site.settings, "--on-nodes"]
     try:
-        with subprocess.Popen(
+        running = subprocess.Popen(
             words,
             cwd=site.folder,
             env=site.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-        ) as running:
+            # A shell that started the tests in the background has left Ctrl-C ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        )
+        with running:
             assert running.stderr
             told = (re.search(r"job (\d+): pending", line) for line in running.stderr)
             number = next(match[1] for match in told if match)
             running.send_signal(signal.SIGINT)
-            assert running.wait(timeout=60) == 130
+            try:
+                assert running.wait(timeout=60) == 130
+            finally:
+                running.kill()
     finally:
         site.cluster.run(["scancel", job])
     said = site.cluster.run(["scontrol", "show", "job", number]).stdout

@@ -57,6 +57,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
     checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
     site = {
         "container": "bare",
+        "outputs_gb": 100_000,  # what this machine has free holds no checkpoint of 501B
         "paths": {"runs": str(folder / "runs"), "venv": sys.prefix, **places, **checkouts},
         # The workers that Ray starts ahead would be many processes for few cores.
         "environment": {"RAY_prestart_worker_first_driver": "0"},
@@ -76,6 +77,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
         check=False,
         timeout=PATIENCE,
     )
+    assert (folder / "runs").is_dir(), done.stderr
     (run,) = runs.all_runs(folder / "runs")
     log = run.log.read_text() if run.log else ""
     print(f"{profile}: {time.monotonic() - began:.0f} s\n{log}")

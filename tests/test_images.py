@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from beam_slurm import images
@@ -69,3 +73,23 @@ def test_what_a_runtime_cannot_start_is_refused_with_the_right_spelling(
         images.spell(text, runtime, "site.images.x")
     assert remedy in str(caught.value)
     assert str(caught.value).startswith("site.images.x: ")
+
+
+@pytest.mark.parametrize(
+    "site",
+    ["directives: {output: x}", "directives: {time: 60}", "setup: [export HF_TOKEN=abc]"],
+)
+def test_an_import_refuses_what_a_run_refuses(site: str, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(f"container: pyxis\n{site}\n")
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("beam-slurm"), "image", "import", "me/x:1"),
+            *("-o", "/shared/x.sqsh", "--dry-run"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: site.yaml:2: ")

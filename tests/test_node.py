@@ -212,7 +212,7 @@ def test_the_node_program_is_one_file_that_needs_nothing_else(tmp_path: Path) ->
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
     )
-    usage = "usage: node.pyz head|supervise|contain|ray|drive|verify|examine ...\n"
+    usage = "usage: node.pyz head|supervise|contain|ray|drive|resume|verify|examine ...\n"
     assert (done.returncode, done.stderr) == (1, usage)
 
 

@@ -117,3 +117,9 @@ def test_the_command_line_refuses_before_it_asks_slurm(tmp_path: Path) -> None:
     assert "holds a checkpoint of step 20" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
+    long = request(tmp_path, "b200-lora", f"job.output_dir={'x' * 300}")
+    with pytest.raises(BeamSlurmError, match="cannot look at"):
+        checks.output(long)

@@ -60,6 +60,13 @@ def test_golden_scripts(name: str, made: Callable[[], prepare.PrepareRequest]) -
     assert shellcheck(text) == ""
 
 
+def test_one_node_has_no_neighbours() -> None:
+    script = str(request("miles-lora", "site.directives={segment: 4, switches: 1, nice: true}"))
+    assert "\n#SBATCH --nice\n" in script
+    assert "segment" not in script
+    assert "switches" not in script
+
+
 def test_the_demo_needs_nothing() -> None:
     made = request("demo")
     assert made.complete

@@ -99,6 +99,7 @@ def test_the_site_file_is_found_where_people_put_it(
         ("site:\n  paths:\n    runs: here\n", 5, ["absolute path"]),
         ("site:\n  paths:\n    tmp: /local/scratch/tmp\n", 5, ["18 bytes", "room for 16"]),
         ("recipe: [1\n", 4, ["not valid YAML"]),
+        ("site: &a\n  mounts: [*a]\n", 1, ["refers to itself"]),
         ("recipe: 3\n", 3, ["recipe is 3"]),
     ],
 )

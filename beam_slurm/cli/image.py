@@ -44,11 +44,11 @@ def import_(
     """Import a container image once, as a small job, for all nodes and runs."""
     import json
 
-    from beam_slurm import imports, profiles
+    from beam_slurm import conflicts, imports, profiles
 
-    given = profiles.parse_settings(settings)
-    found = profiles.resolve("demo", site=site, settings=given).profile.site
-    made = imports.make(found, reference, output)
+    resolved = profiles.resolve("demo", site=site, settings=profiles.parse_settings(settings))
+    conflicts.refuse(resolved)
+    made = imports.make(resolved.profile.site, reference, output)
     if dry_run:
         click.echo(str(made), nl=False)
         return

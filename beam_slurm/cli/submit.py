@@ -54,6 +54,8 @@ def submit(
 
     if output and not dry_run:
         raise click.UsageError("--output goes with --dry-run")
+    if as_json and dry_run:
+        raise click.UsageError("--json tells of a run, and --dry-run makes none")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
     _check_plan(request.profile, stop=not (dry_run or force))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import slurm
+from beam_slurm import mounts, slurm
 from beam_slurm.doctor.checks import Check
 from beam_slurm.doctor.subject import Subject
 from beam_slurm.doctor.verdicts import judge
@@ -107,7 +107,10 @@ def question(subject: Subject, folder: Path, token: str) -> dict[str, Any]:
     if outputs := subject.path("outputs"):
         writable["outputs"] = str(outputs)
         seen["outputs"] = str(outputs / f".beam-doctor-{token}")
-    scratch = subject.path("scratch")
+    launch = subject.request.launch if subject.request else None
+    scratch = subject.path("scratch") if launch and launch.scratch else None
+    if not subject.bare:
+        paths |= {f"mount {m.source}": m.source for m in map(mounts.parse, site.mounts)}
     commands = {"pyxis": ["enroot"], "bare": []}.get(site.container, [site.container])
     return {
         "paths": paths,
@@ -173,11 +176,7 @@ def _submit(folder: Path, token: str) -> str:
     try:
         return slurm.submit(folder / "script.sbatch", token)
     except slurm.Uncertain as problem:
-        raise BeamSlurmError(
-            "nobody can say whether the job was submitted",
-            why=str(problem),
-            remedy=f"look for the comment {token}: squeue --me --format='%i %k'",
-        ) from None
+        raise problem.error(token) from None
 
 
 def _await(job_id: str, patience: float, say: Callable[[str], None]) -> slurm.Job:

@@ -14,6 +14,7 @@ from beam_slurm.frameworks.changes import changes, hydra
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.frameworks.preparation import Preparation, Step, download_model
+from beam_slurm.node import assets
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NemoRL, Recipe
 from beam_slurm.yamlfile import Key
@@ -47,7 +48,7 @@ IMAGE = "NeMo RL image with Beam support: nobody publishes one, see its guide"
 HF_HOME = "huggingface"
 
 # What its recipes load, at Hugging Face.
-DATASETS = ("BytedTsinghua-SIA/DAPO-Math-17k", "opencompass/AIME2025")
+DATASETS = assets.NEMO_RL
 
 
 def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[str] = ()) -> Launch:

@@ -8,6 +8,7 @@ if sys.version_info < (3, 8):
 from beam_slurm.node import (
     address,
     assets,
+    checkpoint,
     contain,
     drive,
     examine,
@@ -22,6 +23,7 @@ VERBS = {
     "contain": contain,
     "ray": ray,
     "drive": drive,
+    "resume": checkpoint,
     "verify": assets,
     "examine": examine,
 }

@@ -44,6 +44,13 @@ def _pools(profile: Profile) -> Findings:
     """Two pools add up to the allocation; one pool has no sizes of its own."""
     recipe, all_nodes = profile.recipe, profile.hardware.nodes
     if recipe.learner is None or recipe.rollout is None:
+        gone = "learner" if recipe.learner is None else "rollout"
+        if profile.framework.name != "demo":
+            yield error(
+                "pools",
+                f"recipe.{gone} is not set: how are {all_nodes} nodes cut?",
+                f"leave recipe.{gone} as the published profile has it",
+            )
         return
     train, generate = recipe.learner.nodes, recipe.rollout.nodes
     if recipe.schedule == "colocated":

@@ -7,7 +7,7 @@ only the adapters are saved.
 from __future__ import annotations
 
 from beam_slurm.plan.architecture import BEAM
-from beam_slurm.plan.result import Figure, Findings, Room, count, error, note
+from beam_slurm.plan.result import Figure, Findings, Room, count, error, note, warning
 from beam_slurm.schema import Profile
 
 CHECKPOINT = 14  # bytes a parameter
@@ -51,7 +51,9 @@ def check(profile: Profile, room: Room) -> Findings:
             "--set site.outputs_gb, or run this where that folder is mounted",
         )
     elif figure.need > figure.have:
-        yield error(
+        # A resumed run has written some of them already: how many, only the folder knows.
+        say = warning if profile.recipe.checkpoint.resume else error
+        yield say(
             "outputs",
             f"{figure.how} = {figure.need:.3g} TB, but site.paths.outputs has room for "
             f"{figure.have:.3g} TB",

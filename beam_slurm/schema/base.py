@@ -26,7 +26,11 @@ class Model(BaseModel):
 
 
 def one_line(value: str) -> str:
-    """``value``, unless it holds a line break or another control character."""
+    """``value``, unless it holds a line break, another control character or no text at all."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("this is not UTF-8") from None
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
         raise ValueError("a line break or another control character is not allowed here")
     return value
@@ -47,9 +51,12 @@ def one_word(value: str) -> str:
 
 
 def absolute(value: str) -> str:
-    """``value``, unless it is relative: other machines have other working directories."""
+    """``value``, unless it is relative (other machines have other working directories) or holds
+    what a list of mounts is cut at."""
     if not value.startswith("/"):
         raise ValueError("this must be an absolute path: it is used on other machines")
+    if found := re.search(r"[,:\"]", value):
+        raise ValueError(f"{found[0]} is not allowed here: container runtimes cut mounts at it")
     return not_blank(value)
 
 

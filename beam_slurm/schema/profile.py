@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from beam_slurm.schema.base import NAME, TIME, Line, Model
+from beam_slurm.schema.base import NAME, TIME, Line, Model, Text
 from beam_slurm.schema.framework import Framework
 from beam_slurm.schema.hardware import Hardware
 from beam_slurm.schema.recipe import Recipe
@@ -33,7 +33,7 @@ class Job(Model):
     """Time limit in Slurm's spelling, "hh:mm:ss" or "d-hh:mm:ss"."""
     name: str | None = None
     """Name of job and run; left out: the profile's."""
-    output_dir: str | None = None
+    output_dir: Text | None = None
     """Where the framework writes, in site.paths.outputs; left out: a folder of the run's own."""
 
     @field_validator("time", mode="before")
