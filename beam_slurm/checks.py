@@ -57,8 +57,8 @@ def partition(profile: Profile, nodes: int) -> None:
     if found.max_minutes is not None and minutes > found.max_minutes:
         raise BeamSlurmError(
             f"job.time {profile.job.time} is over partition {found.name}'s limit "
-            f"of {_time(found.max_minutes)}",
-            remedy=f"--set job.time={_time(found.max_minutes)}, or another partition",
+            f"of {slurm.spelled(found.max_minutes)}",
+            remedy=f"--set job.time={slurm.spelled(found.max_minutes)}, or another partition",
         )
 
 
@@ -163,8 +163,3 @@ def _is_there(path: Path) -> bool:
     except OSError as error:  # the job would have no more luck than we
         raise BeamSlurmError(f"cannot look at {path}", why=error.strerror) from error
     return True
-
-
-def _time(minutes: int) -> str:
-    days, rest = divmod(minutes, 24 * 60)
-    return f"{days}-{rest // 60:02}:{rest % 60:02}:00"

@@ -220,6 +220,12 @@ def minutes(time: str) -> int:
     return (int(days or 0) * 24 + hours) * 60 + mins + (seconds > 0)
 
 
+def spelled(minutes: int) -> str:
+    """Minutes in Slurm's spelling, d-hh:mm:ss."""
+    days, rest = divmod(minutes, 24 * 60)
+    return f"{days}-{rest // 60:02}:{rest % 60:02}:00"
+
+
 def _remedy(said: str) -> str | None:
     for pattern, remedy in _REMEDIES:
         if re.search(pattern, said, re.I):

@@ -164,8 +164,7 @@ def _time(subject: Subject, chosen: Partition) -> Check:
     wanted = subject.profile.job.time
     if chosen.max_minutes is None or slurm.minutes(wanted) <= chosen.max_minutes:
         return passed("time limit", wanted)
-    days, rest = divmod(chosen.max_minutes, 24 * 60)
-    limit = f"{days}-{rest // 60:02}:{rest % 60:02}:00"
+    limit = slurm.spelled(chosen.max_minutes)
     have = f"{chosen.name} allows {limit}; a longer job waits for ever"
     return Check("time limit", "fail", have, wanted, f"--set job.time={limit}")
 
