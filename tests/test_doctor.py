@@ -373,10 +373,12 @@ def test_other_content_and_a_scratch_in_memory_are_found(site: Site) -> None:
     site.cluster.exec("node2", ["mount", "-t", "tmpfs", "tmpfs", model_folder])
     site.set("site.paths.scratch=/tmp")
     try:
-        found = site.doctor("--on-nodes")
+        found = site.doctor("--on-nodes")  # which needs no scratch
+        streamed = site.doctor("--on-nodes", "--set", "hardware.gpu=h200", profile="b200-bf16")
     finally:
         site.cluster.exec("node2", ["umount", model_folder])
-    assert nodes(found) == {
+    assert nodes(found) == {"node2": {"model"}}
+    assert nodes(streamed) == {
         "node1": {"scratch"},
         "node2": {"model", "scratch"},
         "node3": {"scratch"},

@@ -50,9 +50,10 @@ class Seen:
 
 def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, str]]:
     """Submit the recipe, wait for its end, and return what it saw and where things lay."""
-    places = {name: str(folder / name) for name in ("models", "datasets", "outputs", "scratch")}
+    places = {name: str(folder / name) for name in ("models", "datasets", "outputs")}
     for place in places.values():
         Path(place).mkdir()
+    places["scratch"] = "/tmp"  # noqa: S108 - all else is shared by the hosts, this is each one's
     checkouts = {name: str(CHECKOUTS / name.replace("_", "-")) for name in ("skyrl", "miles")}
     checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
     site = {
@@ -68,7 +69,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
         [
             *(COMMAND, "submit", "--profile", profile, "--wait", "--json"),
             *("--set", "ray.deadline_s=400", "--set", "ray.object_store_gb=0.1"),
-            *("--set", "job.time=0:15:00"),
+            *("--set", "job.time=0:15:00", "--set", "recipe.storage.nvme_gb=1"),
         ],
         cwd=folder,
         env=clean_environment(folder, shape.cluster),
@@ -124,6 +125,8 @@ def test_a_recipe_starts_at_its_published_size_with_exactly_the_published_comman
 
     assert (seen.run.outcome["state"], seen.run.outcome["exit_code"]) == ("succeeded", 0)
     pools(profile, seen.entry["argv"])
+    for node in seen.nodes:  # neither the scratch folder nor Ray's own is left
+        assert shape.cluster.exec(node, ["ls", "/tmp"]).stdout == ""
 
 
 def pools(profile: str, argv: list[str]) -> None:

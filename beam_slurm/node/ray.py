@@ -94,7 +94,7 @@ def main(argv: List[str]) -> int:
         return _await_stop()
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _deaf)
         processes.end_all(0)  # Ray has nothing to save; its own grace is for shared clusters
         for path in folders:
             fit.remove_folder(path)
@@ -102,8 +102,12 @@ def main(argv: List[str]) -> int:
 
 def _stop(number: int, frame: Optional[FrameType]) -> None:
     for other in SIGNALS:
-        signal.signal(other, signal.SIG_IGN)  # scancel and the supervisor may both ask
+        signal.signal(other, _deaf)  # scancel and the supervisor may both ask
     raise Stop
+
+
+def _deaf(number: int, frame: Optional[FrameType]) -> None:
+    """Not SIG_IGN: Python complains of a signal that came just before it."""
 
 
 def _command(args: argparse.Namespace, name: str) -> List[str]:
