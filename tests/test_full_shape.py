@@ -126,7 +126,8 @@ def test_a_recipe_starts_at_its_published_size_with_exactly_the_published_comman
     assert (seen.run.outcome["state"], seen.run.outcome["exit_code"]) == ("succeeded", 0)
     pools(profile, seen.entry["argv"])
     for node in seen.nodes:  # neither the scratch folder nor Ray's own is left
-        assert shape.cluster.exec(node, ["ls", "/tmp"]).stdout == ""
+        left = shape.cluster.exec(node, ["ls", places["scratch"]]).stdout.split()
+        assert [name for name in left if name.startswith(("beam-", places["run"]))] == []
 
 
 def pools(profile: str, argv: list[str]) -> None:
