@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,10 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import test_prepare
 
 from beam_slurm import containers, imports, job, mounts, profiles, runs, submit
 from beam_slurm.cluster import Cluster
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.frameworks.launch import Scratch
 from beam_slurm.node import lifeline
 from beam_slurm.pack import node_program
 from beam_slurm.schema import Site
@@ -33,6 +36,13 @@ DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE = 120.0
 SOCKET = "/tmp/docker/socket"  # noqa: S108 - private to each host
 IMAGES = {"docker": "beam-test:1", "podman": "localhost/beam-test:1"}
+
+# What the image lacks: the host's programs, the virtual environment and the tests' own.
+PROGRAMS = (
+    "/usr:/usr:ro",
+    *(f"{path}:{path}:ro" for path in sorted({sys.prefix, sys.base_prefix})),
+    f"{DRIVER.parent}:{DRIVER.parent}:ro",
+)
 
 START_DOCKER = f"""
 mkdir -p /tmp/docker
@@ -80,7 +90,7 @@ class Runtime:
         (self.folder / "storage.conf").write_text(PODMAN_STORAGE)
         archive = self.folder / "image.tar"
         image(archive)
-        path = f"ENV PATH={sys.prefix}/bin:/usr/bin:/bin"
+        path = f"ENV PATH=/site:{sys.prefix}/bin:/usr/bin:/bin"  # /site: programs of a test's own
         for host in HOSTS:
             if self.name == "docker":
                 self.on(host, "bash", "-c", START_DOCKER)
@@ -107,11 +117,14 @@ class Runtime:
 
 
 def image(archive: Path) -> None:
-    """A root file system of folders and links: everything else is mounted."""
+    """A root file system of folders and links: everything else is mounted.
+
+    As in real images, root's home is for root alone.
+    """
     with tarfile.open(archive, "w") as tar:
         for name in ("usr", "etc", "root", "dev", "proc", "sys", "run", "tmp", "var", "sbin"):
             folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o700 if name == "root" else 0o755
             tar.addfile(folder)
         for name in ("bin", "lib", "lib64"):
             link = tarfile.TarInfo(name)
@@ -161,18 +174,13 @@ class Launch:
             *words,
         ]
         made = job.make_request(profiles.resolve("demo", settings=profiles.parse_settings(given)))
-        own = (
-            "/usr:/usr:ro",
-            *(f"{path}:{path}:ro" for path in sorted({sys.prefix, sys.base_prefix})),
-            f"{DRIVER.parent}:{DRIVER.parent}:ro",
-            *mounted,
-        )
         made = replace(
             made,
             launch=replace(
                 made.launch,
                 container=IMAGES[self.runtime.name],
-                mounts=tuple(mounts.parse(text) for text in own),
+                mounts=tuple(mounts.parse(text) for text in (*PROGRAMS, *mounted)),
+                scratch=Scratch(f"/tmp/scratch-{made.run.name}", 0),  # noqa: S108
             ),
         )
         self.run = submit.submit(made)
@@ -208,10 +216,11 @@ class Launch:
         return self.slurm()
 
     def nothing_left(self) -> None:
-        """No container, no process and no temp folder of the run on its hosts."""
+        """No container, no process, no temp and no scratch folder of the run on its hosts."""
         job_id = self.run.manifest["job"]
         script = (
-            f"ls -d /tmp/beam-{job_id}-* 2>/dev/null; pgrep -x raylet; pgrep -x gcs_server;"
+            f"ls -d /tmp/beam-{job_id}-* /tmp/scratch-* 2>/dev/null;"
+            " pgrep -x raylet; pgrep -x gcs_server;"
             f" grep -lz '^SLURM_JOB_ID={job_id}$' /proc/[0-9]*/environ 2>/dev/null; true"
         )
         self.until("no container", lambda: not self.runtime.containers())
@@ -259,9 +268,8 @@ def script(runtime: str, image: str, *words: str) -> str:
 def container(script: str) -> list[str]:
     """What bash makes of the script's container array."""
     block = script[script.index("mounts=(") : script.index("# 1. Ray")]
-    program = (
-        f"set -eu; node=(python3 node.pyz) RUN=/r\n{block}printf '%s\\0' \"${{container[@]}}\""
-    )
+    given = "set -eu; node=(python3 node.pyz) RUN=/r SLURM_JOB_ID=17"
+    program = f"{given}\n{block}printf '%s\\0' \"${{container[@]}}\""
     done = subprocess.run(["bash", "-c", program], capture_output=True, check=True, text=True)
     return done.stdout.split("\0")[:-1]
 
@@ -431,7 +439,7 @@ def test_the_container_is_told_every_variable_of_slurm_that_the_program_in_it_re
 
 
 FAKE = """#!{python}
-import json, os, signal, sys, time
+import json, os, signal, subprocess, sys, time
 if sys.argv[1] not in ("run", "exec"):  # ps, rm
     open("asked", "a").write(" ".join(sys.argv[1:]) + "\\n")
     print("c1")
@@ -455,7 +463,9 @@ class Contain:
         path.write_text(FAKE.format(python=sys.executable, body=body))
         path.chmod(0o755)
 
-    def start(self, *words: str, verb: str = "ray", **more: str) -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, verb: str = "ray", last: str = "x", **more: str
+    ) -> subprocess.Popen[str]:
         environment = {
             "PATH": f"{self.folder}:/usr/bin:/bin",
             "SLURM_JOB_ID": "17",
@@ -464,7 +474,7 @@ class Contain:
             **more,
         }
         return subprocess.Popen(
-            [sys.executable, self.program, "contain", *words, "python3", self.program, verb, "x"],
+            [sys.executable, self.program, "contain", *words, "python3", self.program, verb, last],
             cwd=self.folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -472,14 +482,20 @@ class Contain:
             text=True,
         )
 
-    def run(self, *words: str, verb: str = "ray", **more: str) -> tuple[int, str, str]:
-        child = self.start(*words, verb=verb, **more)
+    def run(
+        self, *words: str, verb: str = "ray", last: str = "x", **more: str
+    ) -> tuple[int, str, str]:
+        child = self.start(*words, verb=verb, last=last, **more)
         out, err = child.communicate(timeout=PATIENCE)
         return child.returncode, out, err
 
     @property
+    def said_file(self) -> Path:
+        return self.folder / "said.json"
+
+    @property
     def said(self) -> list[tuple[list[str], dict[str, str]]]:
-        text = (self.folder / "said.json").read_text()
+        text = self.said_file.read_text()
         return [tuple(json.loads(line)) for line in text.splitlines()]
 
     @property
@@ -502,28 +518,69 @@ def test_a_container_has_a_name_and_labels_and_is_removed(contain: Contain, runt
     assert contain.asked == ["rm --force beam-17-2-n3-drive"]
 
 
-def test_the_clean_pass_removes_what_killed_tasks_left(contain: Contain) -> None:
+@pytest.mark.parametrize(("verb", "removes"), [("ray", True), ("drive", False), ("hf", False)])
+def test_the_clean_pass_removes_what_killed_tasks_left(
+    contain: Contain, verb: str, removes: bool
+) -> None:
+    """The supervisor adds its word to Ray's step alone; elsewhere it is one of the entry's."""
     contain.fake("docker", "")
-    child = subprocess.run(
-        [sys.executable, contain.program, "contain", "--", "docker", "run", "i", "--clean"],
-        cwd=contain.folder,
-        env={"PATH": f"{contain.folder}:/usr/bin", "SLURM_JOB_ID": "17", "SLURMD_NODENAME": "n3"},
-        check=False,
+    assert contain.run("--", "docker", "run", "i", verb=verb, last="--clean")[0] == 0
+    clean = ["ps --all --quiet --filter=label=beam-slurm=17-2-n3", "rm --force c1"]
+    assert contain.asked[:-1] == (clean if removes else [])
+    assert contain.said[0][0][-1] == "--clean"
+
+
+def test_apptainer_has_a_home_of_its_own_for_each_role(contain: Contain, tmp_path: Path) -> None:
+    contain.fake(
+        "apptainer",
+        "home = sys.argv[2].partition('=')[2]\n"
+        "assert os.stat(home).st_mode & 0o7777 == 0o700 and not os.listdir(home)\n"
+        "os.makedirs(home + '/.cache/uv')\n"
+        "if os.environ.get('HANG'):\n"
+        "    print('ready', flush=True); signal.pause()\n"
+        "sys.exit(int(os.environ.get('CODE', '0')))",
     )
-    assert child.returncode == 0
-    assert contain.asked[:2] == [
-        "ps --all --quiet --filter=label=beam-slurm=17-0-n3",
-        "rm --force c1",
+    home = tmp_path / "beam-home-17-2"
+    words = (f"--home={home}", "--", "apptainer", "exec", "--cleanenv", "i.sif")
+    for code in (0, 7):
+        assert contain.run(*words, verb="drive", CODE=str(code))[0] == code
+        assert not list(tmp_path.glob("beam-home-*"))
+    assert contain.said[0][0][:3] == ["exec", f"--home={home}-drive", "--cleanenv"]
+    # Two at once on the head, both told to end.
+    both = [contain.start(*words, verb=verb, HANG="1") for verb in ("ray", "drive")]
+    for child in both:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    assert sorted(path.name for path in tmp_path.glob("beam-home-*")) == [
+        "beam-home-17-2-drive",
+        "beam-home-17-2-ray",
     ]
+    for child in both:
+        child.terminate()
+        assert child.wait(PATIENCE) == 143
+    assert not list(tmp_path.glob("beam-home-*"))
+    # What a killed task left, of either role: the clean pass.
+    for role in ("ray", "drive"):
+        (tmp_path / f"beam-home-17-2-{role}" / "cache").mkdir(parents=True)
+    assert contain.run(*words, last="--clean")[0] == 0
+    assert not list(tmp_path.glob("beam-home-*"))
+    # No place for it: said before anything starts.
+    contain.said_file.unlink()
+    nowhere = ("--home=/no/such/place", *words[1:])
+    code, _, err = contain.run(*nowhere, verb="drive")
+    assert code == 69
+    assert "cannot make /no/such/place-drive" in err
+    assert not contain.said_file.exists()
 
 
 def test_apptainer_is_told_values_by_its_environment_only(contain: Contain) -> None:
     contain.fake("apptainer", "sys.exit(0)")
     words = ("--env=NOTE", "--env=ABSENT", "--", "apptainer", "exec", "/i.sif")
-    assert contain.run(*words, NOTE="a,b 'c'", OTHER="x")[0] == 0
+    more = {"APPTAINERENV_HOSTS": "x", "OTHER": "x"}  # the host's, of which nobody has spoken
+    assert contain.run(*words, NOTE="a,b 'c' $(id)", **more)[0] == 0
     said, own = contain.said[0]
     assert said[:2] == ["exec", "/i.sif"]
-    assert own == {"APPTAINERENV_NOTE": "a,b 'c'"}
+    assert own == {"APPTAINERENV_NOTE": "a,b 'c' $(id)"}
     assert not (contain.folder / "asked").exists()
 
 
@@ -628,19 +685,186 @@ def test_signals_reach_the_container(contain: Contain, number: signal.Signals) -
 
 
 def test_a_container_that_does_not_end_is_removed_in_time(contain: Contain) -> None:
+    """And what its killed program left on the node, too: here the end was Slurm's wish."""
     contain.fake(
         "docker",
+        "if sys.argv[-1] == '--clean': sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\n"
         "while True: signal.pause()",
     )
-    child = contain.start("--", "docker", "run", "i", verb="drive")
+    child = contain.start("--", "docker", "run", "i")
     assert child.stdout
     child.stdout.readline()
     began = time.monotonic()
     child.terminate()
-    assert child.wait(PATIENCE) == 137
+    out, _ = child.communicate(timeout=PATIENCE)
     assert time.monotonic() - began < 25  # well within Slurm's KillWait
-    assert contain.asked == ["rm --force beam-17-2-n3-drive"]
+    assert (child.returncode, out) == (1, "")  # whoever was told to end is no failed node
+    assert contain.asked == ["rm --force beam-17-2-n3-ray"]
+    assert [said[-1] for said, _ in contain.said] == ["x", "--clean"]
+
+
+@pytest.mark.parametrize("tidied", [True, False])
+def test_what_a_killed_ray_has_left_is_removed_by_a_second_container(
+    contain: Contain, tidied: bool
+) -> None:
+    contain.fake(
+        "docker",
+        "if sys.argv[-1] == '--clean':\n"
+        f"    assert sys.stdin.fileno() == 0; sys.exit({int(not tidied)})\n"
+        "print('out of memory', file=sys.stderr); os.kill(os.getpid(), 9)",
+    )
+    child = contain.start("--", "docker", "run", "i:1")
+    assert child.stdout
+    event = json.loads(child.stdout.readline())
+    assert event["why"] == "docker ended with code 137: out of memory"
+    child.send_signal(signal.SIGUSR2)
+    # The supervisor takes 0 and 1 as tidied up, and makes its clean pass after any other code.
+    assert child.wait(PATIENCE) == (1 if tidied else 137)
+    assert contain.said[1][0] == ["run", "--pull=never", *contain.said[0][0][1:], "--clean"]
+    assert set(contain.asked) == {"rm --force beam-17-2-n3-ray"}
+
+
+def test_a_process_that_survives_the_client_holds_nobody_up(contain: Contain) -> None:
+    contain.fake(
+        "docker",
+        "print('last words', file=sys.stderr, flush=True)\n"
+        "subprocess.Popen(['sleep', '600'], start_new_session=True); sys.exit(7)",
+    )
+    began = time.monotonic()
+    code, _, err = contain.run("--", "docker", "run", "i", verb="drive")
+    assert (code, err) == (7, "last words\n")
+    assert time.monotonic() - began < 30
+
+
+def test_a_request_to_end_is_not_lost_while_the_client_starts(contain: Contain) -> None:
+    """It comes when the client runs already and nobody has hold of it yet."""
+    contain.fake("docker", "signal.pause()")
+    program = (
+        "import os, signal, subprocess, sys\n"
+        f"sys.argv[:1] = [{contain.program!r}]\n"
+        "from beam_slurm.node import contain\n"
+        "start = subprocess.Popen\n"
+        "def popen(words, **more):\n"
+        "    child = start(words, **more)\n"
+        "    if words[1] == 'run': os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return child\n"
+        "contain.subprocess.Popen = popen\n"
+        "sys.exit(contain.main(sys.argv[1:]))"
+    )
+    environment = {
+        "PATH": f"{contain.folder}:/usr/bin:/bin",
+        "PYTHONPATH": str(Path(job.__file__).parents[1]),
+        "SLURM_JOB_ID": "17",
+    }
+    words = ("--", "docker", "run", "i", "python3", contain.program, "drive", "x")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=contain.folder,
+        env=environment,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 143
+
+
+@pytest.mark.parametrize(("verb", "wanted"), [("ray", True), ("drive", True), ("hf", False)])
+def test_only_our_own_programs_have_a_lifeline(contain: Contain, verb: str, wanted: bool) -> None:
+    """Others neither know what it is, nor should they wait for a word on standard input."""
+    contain.fake("docker", "sys.exit(0)")
+    program = ["python3", contain.program, verb] if wanted else [verb, "download"]
+    done = subprocess.run(
+        [sys.executable, contain.program, "contain", "--", "docker", "run", "i", *program],
+        cwd=contain.folder,
+        env={"PATH": f"{contain.folder}:/usr/bin:/bin", "SLURM_JOB_ID": "17"},
+        check=False,
+    )
+    assert done.returncode == 0
+    assert ("--interactive" in contain.said[0][0]) == wanted
+
+
+LATE_RAY = """
+[[ ${1:-} == --clean ]] && { touch cleaned; exit; }
+trap 'echo "$WORD"; exit "$CODE"' USR2
+touch up
+while :; do sleep 0.05; done
+"""
+OWN = '{"beam-slurm": "node-failed", "time": 1, "node": "n2", "why": "killed"}'
+WITH_LOG = OWN[:-1] + ', "log": "/l"}'
+
+
+class Supervise:
+    """node.pyz supervise with two small programs instead of the steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, ray: str, driver: str, **more: str) -> dict[str, object]:
+        """The outcome of two bash programs; the driver begins when the Ray step is ``up``."""
+        program = self.folder / "node.pyz"
+        program.write_bytes(node_program())
+        steps = [["bash", "-c", ray, "ray"], ["bash", "-c", WAIT + driver, "driver"]]
+        done = subprocess.run(
+            [sys.executable, program, "supervise", self.folder, "4", *steps[0], *steps[1]],
+            cwd=self.folder,
+            env={"PATH": "/usr/bin:/bin", "WORD": "", "CODE": "0", **more},
+            check=False,
+            timeout=PATIENCE,
+        )
+        found = json.loads((self.folder / "outcome.json").read_text())
+        assert done.returncode == found["exit_code"]
+        return found  # type: ignore[no-any-return]
+
+
+WAIT = "until [[ -e up ]]; do sleep 0.05; done\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "component", "cause"),
+    [
+        (OWN, "entry", "the entry exited with code 7"),
+        ("srun: error: n2: task 1: Exited with exit code 1", "entry", "the entry exited"),
+        # Ray had died before, and that is what the entry died of.
+        (WITH_LOG, "ray", "n2: killed"),
+        # Slurm's word on a node, whenever it comes.
+        ("srun: error: Node failure on n2", "ray", "n2: Node failure"),
+    ],
+)
+def test_what_fails_in_the_teardown_is_not_why_the_entry_failed(
+    tmp_path: Path, word: str, component: str, cause: str
+) -> None:
+    ended = 'echo \'{"beam-slurm": "entry-ended", "code": 7}\' >>events.jsonl; exit 7'
+    found = Supervise(tmp_path).run(LATE_RAY, ended, WORD=word, CODE="1")
+    assert (found["component"], found["exit_code"]) == (component, 7)
+    assert str(found["cause"]).startswith(cause)
+    assert ("node-failed" in (tmp_path / "events.jsonl").read_text()) == (component == "ray")
+    assert not (tmp_path / "cleaned").exists()
+
+
+def test_the_first_node_s_own_word_is_the_cause(tmp_path: Path) -> None:
+    """srun's remark comes before it, and another node's word after it."""
+    said = ("srun: error: n1: task 0: Exited with exit code 1", OWN, WITH_LOG.replace("n2", "n3"))
+    ray = (
+        "trap '' USR2; touch up; "
+        + "; ".join(f"echo {shlex.quote(line)}" for line in said)
+        + "; exit 1"
+    )
+    found = Supervise(tmp_path).run(ray, "sleep 600")
+    assert (found["component"], found["node"], found["exit_code"]) == ("ray", "n2", 69)
+
+
+def test_a_cancelled_run_stays_cancelled(tmp_path: Path) -> None:
+    """Slurm asks twice, and a node fails in between."""
+    ray = LATE_RAY.replace('echo "$WORD"', 'echo "$WORD"; sleep 0.3; kill $PPID; touch stop')
+    driver = "kill $PPID; until [[ -e stop ]]; do sleep 0.05; done; exit 1"
+    found = Supervise(tmp_path).run(ray, driver, WORD=OWN)
+    assert (found["state"], found["exit_code"]) == ("cancelled", 143)
+
+
+def test_a_ray_task_that_could_not_tidy_up_gets_a_clean_pass(tmp_path: Path) -> None:
+    found = Supervise(tmp_path).run(LATE_RAY, "exit 7", CODE="137")
+    assert found["exit_code"] == 7
+    assert (tmp_path / "cleaned").exists()
 
 
 def test_a_program_ends_when_its_lifeline_does() -> None:
@@ -736,3 +960,25 @@ def test_a_mount_that_is_missing_on_a_node_is_named_before_ray(launch: Launch) -
     assert f"{here} is not here" in launch.run.outcome["cause"]
     assert launch.runtime.on("node2", "ls", here, check=False) == ""
     launch.nothing_left()
+
+
+@pytest.mark.slurm
+def test_prepare_runs_in_the_container(
+    launch: Launch, slurm_env: dict[str, str], tmp_path: Path
+) -> None:
+    """Its steps download to the folders that are mounted; the network is a stand-in."""
+    site = test_prepare.Site(tmp_path, {**slurm_env, **launch.runtime.environment})
+    own = (*PROGRAMS, f"{tmp_path}:{tmp_path}", f"{tmp_path}/venv/bin:/site:ro")
+    settings = (
+        f"site.container={launch.runtime.name}",
+        f"site.images.nemo-rl-colocated={IMAGES[launch.runtime.name]}",
+        f"site.mounts={json.dumps(own)}",
+        "site.exclude=node[3-4]",
+    )
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = site.prepare("--profile", "b300-colocated", "--wait", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"beam-slurm: {tmp_path}/models/Beam is whole" in done.stdout
+    assert len(site.calls) == 3
+    assert site.calls[0].endswith("--local-dir /root/models/Beam")  # the container's path
+    launch.until("no container", lambda: not launch.runtime.containers())

@@ -41,11 +41,25 @@ def request(profile: str, *words: str, here: bool = False) -> prepare.PrepareReq
     return prepare.make_request(resolved, here=here, run_id="prepare-golden-0123ab")
 
 
+def contained(runtime: str, image: str) -> prepare.PrepareRequest:
+    images = (f"site.images.nemo-rl-colocated={image}", f"site.container={runtime}")
+    others = ("site.images.skyrl=null", "site.images.miles=null")
+    return request("b300-colocated", *images, *others)
+
+
 @pytest.mark.parametrize(
     ("name", "made"),
     [
         ("prepare-nemo-rl", lambda: request("b300-colocated")),
         ("prepare-skyrl", lambda: request("b200-lora", "site.container=bare")),
+        *(
+            (f"prepare-{runtime}", lambda runtime=runtime, image=image: contained(runtime, image))
+            for runtime, image in {
+                "docker": "nvcr.io/me/nemo-rl:beam",
+                "podman": "me/nemo-rl:beam",
+                "apptainer": "/shared/images/nemo-rl.sif",
+            }.items()
+        ),
         ("prepare-miles", lambda: request("miles-h200-async", "site.directives={mail-type: FAIL}")),
         ("prepare-here", lambda: request("h200-async", "site.container=bare", here=True)),
     ],

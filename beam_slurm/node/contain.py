@@ -5,13 +5,14 @@ Stands between srun and the runtime's own command line, which is written out in 
     node.pyz contain [options] -- docker run ... IMAGE python3 node.pyz ray ...
 
 The runtime's client runs in the foreground of the task. To its words this verb adds what only the
-node knows: the container's name and labels, and the GPUs of a job that shares the node. Signals
-are handed on, and the container's exit code is the task's.
+node knows: the container's name and labels, the GPUs of a job that shares the node, and Apptainer's
+home folder. Signals are handed on, and the container's exit code is the task's.
 
 A daemon's containers do not end with the task that asked for them. So every way out of here
-removes the container, in less than Slurm's KillWait of 30 seconds. If this process itself is
-killed, the supervisor's ``--clean`` pass finds the containers of the job by their label; if nobody
-is left to do that, the program in the container ends by itself (lifeline).
+removes the container, in less than Slurm's KillWait of 30 seconds. What a killed ``ray`` has left
+on the node may belong to the container's root, so a second container removes it. If this process
+itself is killed, the supervisor's ``--clean`` pass finds the containers of the job by their label;
+if nobody is left to do that, the program in the container ends by itself (lifeline).
 """
 
 import argparse
@@ -22,9 +23,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from types import FrameType
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from beam_slurm.node import events, fit, lifeline, processes
 from beam_slurm.node.drive import NOT_UP
@@ -35,14 +37,14 @@ ENDS = (STOP, signal.SIGTERM, signal.SIGINT)
 
 GRACE = 15  # seconds that a container gets to end by itself once it was told to
 REMOVE = 8.0  # seconds that the runtime gets to remove it then
+LINGER = 1.0  # seconds to read what the runtime's client said before it ended
 
 MEMLOCK = "--ulimit=memlock=-1"
-REFUSED = (125, 126, 127)  # the runtime's own exit codes: its container has not started
+# The runtimes' own exit codes, Apptainer's last: the container has not started.
+REFUSED = (125, 126, 127, 255)
 LABEL = "beam-slurm"
-
-
-class Late(Exception):
-    """The container has not ended in time."""
+ROLES = ("ray", "drive")  # the verbs that run in containers
+CLEAN = "--clean"  # the word that the supervisor adds for its clean pass
 
 
 def main(argv: List[str]) -> int:
@@ -54,41 +56,51 @@ def main(argv: List[str]) -> int:
     )
     parser.add_argument("--needs", action="append", default=[], help="a mount: SOURCE:TARGET[:ro]")
     parser.add_argument("--env", action="append", default=[], help="a variable's name (apptainer)")
+    parser.add_argument("--home", default="", help="made and removed, for each role (apptainer)")
     parser.add_argument("words", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    task = Task(words)
+    task = Task(words, args.home)
     for number in (*ENDS, signal.SIGUSR1):
         signal.signal(number, task.forward)
     processes.adopt_orphans()
     processes.raise_limits()  # Podman and Apptainer hand ours on
-    if words[-1] == "--clean":
+    if task.role == "ray" and words[-1] == CLEAN:  # elsewhere it is a word of the entry's
         task.remove_all()
     try:
-        words = task.complete(words, args)
+        return task.run(task.complete(words, args), _environment(args.env))
     except fit.Unfit as problem:
         return task.failed(str(problem), NOT_UP)
-    environment = dict(os.environ)
-    environment.update(
-        ("APPTAINERENV_" + name, os.environ[name]) for name in args.env if name in os.environ
-    )
-    return task.run(words, environment)
+    finally:
+        if task.home:
+            fit.remove_folder(task.home)
+
+
+def _environment(names: List[str]) -> Dict[str, str]:
+    """The client's environment; ``names`` are what Apptainer hands in, and nothing else of it."""
+    hands_in = ("APPTAINERENV_", "SINGULARITYENV_")
+    made = {name: value for name, value in os.environ.items() if not name.startswith(hands_in)}
+    made.update((hands_in[0] + name, os.environ[name]) for name in names if name in os.environ)
+    return made
 
 
 class Task:
     """One container, by the words of the runtime's command line and the program's behind them."""
 
-    def __init__(self, words: List[str]) -> None:
+    def __init__(self, words: List[str], home: str = "") -> None:
         self.runtime = words[0]
         me = sys.argv[0]  # the program in the container is this one, with another verb
         self.role = words[words.index(me) + 1] if me in words[:-1] else "task"
+        self.homes = home  # what the names of all roles begin with
+        self.home = "%s-%s" % (home, self.role) if home else ""
         self.node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         attempt = (os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_RESTART_COUNT") or "0")
         self.label = "%s=%s" % (LABEL, "-".join((*attempt, self.node)))
         self.name = "-".join(("beam", *attempt, self.node, self.role))
         self.named = self.runtime in DAEMONS
         self.client = None  # type: Optional[subprocess.Popen[bytes]]
-        self.stopped = False  # somebody has asked for the end
+        self.stopped = 0  # the last signal that has asked for the end
+        self.late = False  # it was killed, since it has not ended in time
 
     def complete(self, words: List[str], args: argparse.Namespace) -> List[str]:
         """The runtime's words with what only this node can add.
@@ -106,58 +118,86 @@ class Task:
         own = []  # type: List[str]
         if self.named:
             own += ["--name=" + self.name, "--label=" + self.label]
+        if self.lifeline:
             own += ["--interactive", "--env=%s=1" % lifeline.VARIABLE]
         own += _devices(args.gpus, args.assign)
+        if self.home:
+            # An image is read-only, and much of what runs in it writes below its home.
+            fit.private_folder(self.home)
+            own.append("--home=" + self.home)
         return [*words[:2], *own, *words[2:]]
+
+    @property
+    def lifeline(self) -> bool:
+        """Whether the container's standard input is the line by which it learns of our end."""
+        return self.named and self.role in ROLES
 
     def run(self, words: List[str], environment: Dict[str, str]) -> int:
         """Run the container and see it gone; its exit code as a shell would say it."""
-        signal.signal(signal.SIGALRM, _late)
-        try:
-            code, last = self._attempt(words, environment)
-            refused = code in REFUSED and "response from daemon" in last and "rlimit" in last
-            if refused and MEMLOCK in words:
-                events.say(
-                    "%s: %s cannot lift the limit of locked memory, it stays the daemon's"
-                    % (self.node, self.runtime)
-                )
-                self._remove()
-                words = [word for word in words if word != MEMLOCK]
-                code, last = self._attempt(words, environment)
-        except Late:
-            code, last = 128 + signal.SIGKILL, "it did not end within %d s" % GRACE
-        finally:
-            signal.alarm(0)
-            self._remove()
-            processes.end_all(0)
-        if self.role == "ray" and code not in (0, 1):  # at 0 and 1 Ray's task has spoken itself
-            return self.failed(
-                "%s ended with code %d: %s" % (self.runtime, code, _word(last)), code
+        signal.signal(signal.SIGALRM, self.overdue)
+        code, last = self._attempt(words, environment)
+        at = words.index(sys.argv[0]) if sys.argv[0] in words else len(words)
+        refused = code in REFUSED and "response from daemon" in last and "rlimit" in last
+        if refused and MEMLOCK in words[:at]:
+            events.say(
+                "%s: %s cannot lift the limit of locked memory, it stays the daemon's"
+                % (self.node, self.runtime)
             )
-        return code
+            self._remove()
+            words = [word for word in words[:at] if word != MEMLOCK] + words[at:]
+            code, last = self._attempt(words, environment)
+        self._remove()
+        processes.end_all(0)
+        if self.role != "ray" or code in (0, 1):  # at 0 and 1 Ray's task has spoken itself
+            return code
+        if self.late:
+            last = "it did not end within %d s" % GRACE
+        why = "%s ended with code %d: %s" % (self.runtime, code, _word(last))
+        deadline = self._tell(why, code)
+        tidy = self._tidy(words, environment) or code in REFUSED
+        self._await_stop(deadline)
+        # Other codes than 0 and 1 tell the supervisor that something is left here.
+        return 1 if tidy else code
 
     def failed(self, why: str, code: int) -> int:
         """Say why this node cannot do it; only the Ray step's words reach the supervisor."""
         if self.role != "ray":
             events.say("%s: %s" % (self.node, why))
             return code
-        events.tell(events.make("node-failed", node=self.node, why=why, code=code))
-        # srun kills the other tasks as soon as this one ends: until then they are told to stop.
-        deadline = time.monotonic() + 5
+        self._await_stop(self._tell(why, code))
+        return 1
+
+    def _tell(self, why: str, code: int) -> float:
+        """Tell the supervisor, unless the end was asked for; how long to wait for its answer."""
+        if not self.stopped:
+            events.tell(events.make("node-failed", node=self.node, why=why, code=code))
+        return time.monotonic() + 5
+
+    def _await_stop(self, deadline: float) -> None:
+        """srun kills the other tasks as soon as this one ends: until then they are told to stop."""
         while not self.stopped and time.monotonic() < deadline:
             time.sleep(0.05)
-        return 1
 
     def forward(self, number: int, frame: Optional[FrameType]) -> None:
         """Hand a signal on to the container; from the first request to end on, its time runs."""
-        self.stopped = self.stopped or number in ENDS
+        if number in ENDS:
+            self.stopped = number
         if self.client and self.client.returncode is None:
-            if number in ENDS:
+            if number in ENDS and not self.late:
                 signal.alarm(signal.alarm(0) or GRACE)  # a second request is no second grace
             self.client.send_signal(number)
 
+    def overdue(self, number: int, frame: Optional[FrameType]) -> None:
+        """The container has not ended in time: then its client does, and the rest is removal."""
+        if self.client and self.client.returncode is None:
+            self.late = True
+            self.client.kill()
+
     def remove_all(self) -> None:
         """Remove what killed tasks of this attempt left on this node."""
+        if self.homes:
+            for role in ROLES:
+                fit.remove_folder("%s-%s" % (self.homes, role))
         if not self.named:
             return
         found = self._ask("ps", "--all", "--quiet", "--filter=label=" + self.label).split()
@@ -169,32 +209,49 @@ class Task:
         if self.stopped:
             return 1, ""
         self.client = subprocess.Popen(
-            words,
-            env=environment,
-            stdin=subprocess.PIPE if self.named else subprocess.DEVNULL,  # the lifeline
-            stderr=subprocess.PIPE,
+            words, env=environment, stdin=self._stdin(), stderr=subprocess.PIPE
         )
-        assert self.client.stderr is not None
-        last = b""
-        while True:
-            part = os.read(self.client.stderr.fileno(), 65536)
-            if not part:
-                break
-            os.write(2, part)
-            last = (last + part)[-4000:]
+        if self.stopped:  # by a signal that came when there was nobody yet to hand it to
+            self.forward(self.stopped, None)
+        said = bytearray()
+        reader = threading.Thread(target=_hand_on, args=(self.client, said), daemon=True)
+        reader.start()
         code = self.client.wait()
-        return (128 - code if code < 0 else code), last.decode(errors="replace")
+        signal.alarm(0)
+        reader.join(LINGER)  # what survives the client may hold its standard error for ever
+        return (128 - code if code < 0 else code), bytes(said).decode(errors="replace")
+
+    def _stdin(self) -> int:
+        return subprocess.PIPE if self.lifeline else subprocess.DEVNULL
 
     def _remove(self) -> None:
-        if self.client and self.client.poll() is None:
-            self.client.kill()
-            self.client.wait()
         if self.named:
             self._ask("rm", "--force", self.name)
 
+    def _tidy(self, words: List[str], environment: Dict[str, str]) -> bool:
+        """Whether another container could remove what the killed one has left on this node."""
+        pull = ["--pull=never"] if self.named else []
+        with _deaf():
+            child = subprocess.Popen(
+                [*words[:2], *pull, *words[2:], CLEAN],
+                env=environment,
+                stdin=self._stdin(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                done = child.wait(REMOVE) == 0
+            except subprocess.TimeoutExpired:
+                done = False
+                child.kill()
+                child.wait()
+        if not done:
+            self._remove()
+        return done
+
     def _ask(self, *words: str) -> str:
         """The runtime's answer, "" if it has none in time."""
-        with contextlib.suppress(subprocess.SubprocessError, OSError):
+        with contextlib.suppress(subprocess.SubprocessError, OSError), _deaf():
             done = subprocess.run(
                 [self.runtime, *words],
                 stdin=subprocess.DEVNULL,
@@ -206,6 +263,30 @@ class Task:
             return done.stdout.decode(errors="replace")
         events.say("%s: %s does not answer: %s" % (self.node, self.runtime, " ".join(words)))
         return ""
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Requests to end wait: Slurm may send them to every process of a step, and whoever is started
+    here is to bring its removal to an end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hand_on(client: "subprocess.Popen[bytes]", said: bytearray) -> None:
+    """Copy the client's standard error to ours, until its end; keep the last of it in ``said``."""
+    assert client.stderr is not None
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
+    while True:
+        part = os.read(client.stderr.fileno(), 65536)
+        if not part:
+            return
+        os.write(2, part)
+        said += part
+        del said[:-4000]
 
 
 def _devices(gpus: int, assign: Optional[str]) -> List[str]:
@@ -243,7 +324,3 @@ def _word(text: str) -> str:
     """The last line that says something; Docker's last one points to its manual."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "--help" not in line), "not a word")
-
-
-def _late(number: int, frame: Optional[FrameType]) -> Any:
-    raise Late

@@ -53,6 +53,7 @@ class Supervisor:
         self.cancelled = False
         self.killing = False  # from here on, what srun says of dying tasks is our own doing
         self.failure = None  # type: Optional[Dict[str, Any]]
+        self.guessed = False  # the failure is but srun's remark about an exit code
         self.first = ""  # the step that ended first
         self.rest = b""
         self.selector = selectors.DefaultSelector()
@@ -169,7 +170,7 @@ class Supervisor:
         return found
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        self.cancelled = self.failure is None
+        self.cancelled = self.cancelled or self.failure is None
 
     def _ended(self) -> str:
         if self.driver.poll() is not None:
@@ -208,22 +209,38 @@ class Supervisor:
         event = events.parse(line)
         if event is None:
             print(line, file=sys.stderr, flush=True)
-            told, lost = SRUN.match(line), NODE_FAILURE.match(line)
-            if lost:  # Slurm then ends the job, as scancel would
-                event = events.make("node-failed", node=lost.group(2), why=lost.group(1))
-                self.cancelled = False
-            elif told and not (self.failure or self.killing or self.cancelled):
-                event = events.make("node-failed", node=told.group(1), why=told.group(2))
-        elif event["beam-slurm"] == "node-failed":
+            self._hear_srun(line)
+            return
+        if event["beam-slurm"] == "node-failed":
             events.say("%s: %s" % (event.get("node"), event.get("why")))
             for text in event.get("lines", []):
                 events.say("  | " + text)
-        if event is None:
+            # Once the run is decided, that is our own doing. But Ray's word on a death that came
+            # before, with its log, may come after the end of the entry that died of it.
+            if self.cancelled or (self.first == "driver" and "log" not in event):
+                return
+            self._fail(event)
+        events.record(self.attempt, event)
+
+    def _hear_srun(self, line: str) -> None:
+        told, lost = SRUN.match(line), NODE_FAILURE.match(line)
+        if lost:  # Slurm then ends the job, as scancel would
+            event = events.make("node-failed", node=lost.group(2), why=lost.group(1))
+            self.cancelled = False
+            self._fail(event)
+        elif told and not (
+            self.failure or self.killing or self.cancelled or self.first == "driver"
+        ):
+            event = events.make("node-failed", node=told.group(1), why=told.group(2))
+            self._fail(event, guessed=True)
+        else:
             return
         events.record(self.attempt, event)
-        # A node's own word is worth more than srun's remark about its exit code.
-        if event["beam-slurm"] == "node-failed" and not (self.failure and "log" in self.failure):
-            self.failure = event
+
+    def _fail(self, event: Dict[str, Any], guessed: bool = False) -> None:
+        """The first failure is the cause; a node's own word is worth more than srun's remark."""
+        if self.failure is None or self.guessed:
+            self.failure, self.guessed = event, guessed
 
 
 def _said(attempt: str) -> Dict[str, Dict[str, Any]]:
