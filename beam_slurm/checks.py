@@ -25,13 +25,14 @@ def missing(name: str, items: Sequence[tuple[str, str]]) -> None:
     lines = "".join(f"\n       {key}: ...  # {what}" for key, what in items)
     raise BeamSlurmError(
         f"{name} needs to know more about this site",
-        remedy=f"say in site.yaml, or with --set:{lines}",
+        remedy=f"say in site.yaml (beam-slurm init writes one), or with --set:{lines}",
     )
 
 
 def cluster(request: JobRequest) -> None:
     """What sbatch would take and then never start, and what the nodes could not run."""
     profile = request.profile
+    folders(request)
     partition(profile, profile.hardware.nodes)
     options(profile)
     segment, nodes = profile.site.directives.get("segment"), profile.hardware.nodes
@@ -42,6 +43,21 @@ def cluster(request: JobRequest) -> None:
         )
     if request.launch.container:
         image(profile.site.container, request.launch.container)
+
+
+def folders(request: JobRequest) -> None:
+    """Raise for a folder of the site that is missing although what is around it is seen here."""
+    launch, scratch = request.launch, request.profile.site.paths.scratch
+    sources = {mount.source for mount in launch.mounts} - {scratch}
+    if launch.container is None:
+        sources = {launch.workdir, str(Path(launch.output).parent)} - {str(request.run)}
+    for path in sorted(map(Path, sources)):
+        if _is_there(path.parent) and not _is_there(path):
+            raise BeamSlurmError(
+                f"{path} is not there",
+                why="a job would find that out only after the queue",
+                remedy="make it, or correct site.paths (beam-slurm doctor looks at all of them)",
+            )
 
 
 def partition(profile: Profile, nodes: int) -> None:
@@ -93,7 +109,9 @@ def output(request: JobRequest) -> None:
         raise BeamSlurmError(
             f"{folder} holds {what} of step {found.step or found.newest}",
             why="; ".join(found.problems) or None,
-            remedy="add --resume, or another --output-dir",
+            remedy="add --resume, or another --output-dir"
+            if found.step is not None
+            else "another --output-dir, or move away what lies there",
         )
 
 

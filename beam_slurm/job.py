@@ -129,7 +129,7 @@ def render(request: JobRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
-        unset=sorted(set(launch.settings) - set(environment)),
+        unset=sorted({*launch.settings, "PYTHONHOME", "PYTHONPATH"} - set(environment)),
         network=_network(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",

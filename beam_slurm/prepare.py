@@ -151,7 +151,7 @@ def render(request: PrepareRequest) -> str:
         unset_directives=script.unplaced(site),
         setup=[script.Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
-        unset=[],
+        unset=sorted({"PYTHONHOME", "PYTHONPATH"} - set(environment)),
         folders=sorted({str(PurePosixPath(preparation.model).parent), preparation.datasets}),
         cpus=CPUS,
         **containers.values(site, preparation.container, preparation.mounts, names),

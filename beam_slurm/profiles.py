@@ -259,14 +259,20 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
         if key == ("site", "site"):
             return where, "a site file holds the keys themselves", "leave out the line site:"
         allowed = sorted(model.model_fields) if model else []
+        if len(key) == 1:
+            allowed = sorted({*allowed, "extends"} - {"name"})
         inside = dotted(key[:-1]) or "a profile"
+        elsewhere = [full for full in _keys() if full.rpartition(".")[2] == key[-1]]
+        hint = f"did you mean {elsewhere[0]}? " if elsewhere else _nearest(str(key[-1]), allowed)
         return (
             where,
             f"the key {name} is unknown",
-            f"{_nearest(str(key[-1]), allowed)}{inside} takes {', '.join(allowed)}",
+            f"{hint}{inside} takes {', '.join(allowed)}",
         )
     if detail["type"] == "missing":
-        return where, f"the key {name} is missing", f"add {name}"
+        started = ("extends",) in document.places
+        whole = "" if started else " (or extends: NAME, to start from a profile)"
+        return where, f"the key {name} is missing", f"add {name}{whole}"
     if detail["type"] == "union_tag_not_found":
         return where, f"{name}.name is missing", f"one of {', '.join(schema.BY_NAME)}"
     given = detail.get("input")
@@ -283,11 +289,24 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
     what = f"{name}: {message}" if isinstance(given, dict) else f"{name} is {given!r}: {message}"
+    if detail["type"] == "string_type" and isinstance(given, int | float):
+        return where, f"{name} is {given!r} and must be text", f'put it in quotes: "{given}"'
+    if detail["type"] == "bool_type":
+        return where, f"{name} is {given!r}", "write true or false"
     nearest = ""
     expected = detail.get("ctx", {}).get("expected")
     if isinstance(expected, str) and isinstance(given, str):
         nearest = _nearest(given, re.findall(r"'([^']+)'", expected)).strip()
     return where, what, nearest or None
+
+
+def _keys(model: type[BaseModel] = schema.Profile, at: str = "") -> Iterator[str]:
+    """Every dotted key of a profile that has one model."""
+    for name, field in model.model_fields.items():
+        yield at + name
+        inner = _model_of(field.annotation)
+        if inner:
+            yield from _keys(inner, f"{at}{name}.")
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[Key, type[BaseModel] | None]:

@@ -78,7 +78,9 @@ def _jinja() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.tests["search"] = lambda text, pattern: re.search(pattern, text) is not None
-    made.filters.update(words=_words, json=_json, directive=_directive, comment=_comment)
+    made.filters.update(
+        words=_words, lines=_lines, json=_json, directive=_directive, comment=_comment
+    )
     return made
 
 
@@ -107,6 +109,16 @@ def _ansi_c(text: str) -> str:
 
 def _words(values: Sequence[str]) -> Raw:
     return Raw(" ".join(quote(value) for value in values))
+
+
+def _lines(values: Sequence[str]) -> list[Raw]:
+    """The words of a command, each option and each key=value on a line of its own."""
+    lines: list[list[str]] = []
+    for value in values:
+        if not lines or value.startswith("-") or "=" in value:
+            lines.append([])
+        lines[-1].append(value)
+    return [_words(line) for line in lines]
 
 
 def _json(value: Any) -> str:

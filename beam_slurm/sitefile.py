@@ -210,10 +210,13 @@ def _containers(file: SiteFile, cluster: Cluster) -> None:
     file.lines.append("# images:  # what the profile names -> a file on shared storage")
     for name, image in (
         ("nemo-rl-colocated", "/shared/images/nemo-rl-beam.sqsh"),
+        ("nemo-rl-async", "/shared/images/nemo-rl-beam-async.sqsh"),
         ("skyrl", "/shared/images/skyrl-beam.sqsh"),
         ("miles", "radixark/miles:beam"),
     ):
         file.lines.append(f"#   {name}: {image}")
+    rdma = ["--device=/dev/infiniband", "--cap-add=IPC_LOCK"]
+    file.ask("container_options", rdma, "Docker and Podman show no RDMA devices by themselves")
     file.asked.append(("images", "the framework's image, for runs in a container"))
 
 
@@ -267,6 +270,8 @@ def _longest(minutes: int | None) -> str:
 def _yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_yaml(k)}: {_yaml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
     text = str(value)
     plain = re.fullmatch(r"[A-Za-z0-9_/.][A-Za-z0-9_/.+@=:-]*", text) and not text.endswith(":")
     return text if plain and scalar(text, "") == text and ":" not in text else json.dumps(text)

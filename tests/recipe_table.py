@@ -249,6 +249,7 @@ MILES_ASSUMED = frozenset(
 TABLE: dict[str, Recipe] = {
     "h200-colocated": Recipe(
         framework="NeMo RL",
+        assumed=frozenset({"recipe.checkpoint.keep"}),
         nodes=16,
         gpu="h200",
         entry=(
@@ -267,6 +268,7 @@ TABLE: dict[str, Recipe] = {
     ),
     "b300-colocated": Recipe(
         framework="NeMo RL",
+        assumed=frozenset({"recipe.checkpoint.keep"}),
         nodes=8,
         gpu="b300",
         entry=(
@@ -281,6 +283,7 @@ TABLE: dict[str, Recipe] = {
     ),
     "h200-async": Recipe(
         framework="NeMo RL",
+        assumed=frozenset({"recipe.checkpoint.keep"}),
         nodes=16,
         gpu="h200",
         entry=(

@@ -192,6 +192,18 @@ def test_profiles_list_and_show(environment: dict[str, str], tmp_path: Path) -> 
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.parametrize("words", [["recipe.seed=3"], ["x", "--", "y"], ["y", "--", "--z"]])
+def test_a_word_that_is_no_option_is_not_taken_for_the_entry_s(
+    words: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = call(
+        "submit", "--profile", "demo", "--dry-run", *words, environment=environment, folder=tmp_path
+    )
+    assert done.returncode == 2
+    assert f"{words[0]!r} is no option" in done.stderr
+    assert done.stdout == ""
+
+
 def test_a_plan_with_errors_stops_the_submission_unless_forced(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -206,6 +218,7 @@ def test_a_plan_with_errors_stops_the_submission_unless_forced(
         assert done.returncode == code
         assert "expert-world" in done.stderr
         assert "nothing was submitted" not in done.stderr  # --force: the site file is next
+        assert ("submit would refuse this" in done.stderr) == (word == "--dry-run")
     assert not list(tmp_path.glob("runs*"))
 
 
@@ -219,6 +232,7 @@ def test_a_plan_with_errors_stops_the_submission_unless_forced(
             "8-00:00:00 is over partition gpu's limit of 7-00:00:00",
         ),
         (["--set", "site.partition=absent"], "partition 'absent' is unknown"),
+        (["--output-dir", "/proc/no/x"], "/proc/no is not there"),
         (["--set", "site.directives={segment: 4}"], "this sbatch has no option --segment"),
         (["--set", "hardware.gpu=b300"], "sbatch refuses"),
         (["--set", "hardware.gpus_per_node=9"], "sbatch refuses"),

@@ -201,6 +201,7 @@ BROKEN = [
     # pools and engines
     ("h200-async", ["recipe.rollout.nodes=3"], "pools", ["12 nodes", "+ 3 ", "= 15", "is 16"]),
     ("h200-async", ["recipe.rollout.nodes=null"], "pools", ["learner.nodes is 12", "not set"]),
+    ("miles-lora", ["hardware.exclusive=false"], "shared-cpus", ["one CPU for 8 GPUs"]),
     ("h200-async", ["recipe.rollout=null"], "pools", ["recipe.rollout is not set"]),
     ("b300-colocated", ["recipe.learner.nodes=4"], "pools", ["all 8 nodes", "nodes is 4"]),
     ("h200-colocated", ["recipe.rollout.engines=7"], "engines", ["7 engines × 16 GPUs = 112"]),

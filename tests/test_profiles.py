@@ -97,6 +97,12 @@ def test_the_site_file_is_found_where_people_put_it(
         ("site:\n  environment:\n    A-B: x\n", 4, ["'A-B' is no name"]),
         ("site:\n  mounts: [/a]\n", 4, ["'/a' is no mount"]),
         ("site:\n  paths:\n    runs: here\n", 5, ["absolute path"]),
+        ("site:\n  network:\n    prefix: 10.1.0.0\n", 5, ["no network", "10.1.0.0/16"]),
+        ("site:\n  account: 1234\n", 4, ["must be text", 'in quotes: "1234"']),
+        ("site:\n  environment:\n    NCCL_IB_DISABLE: 1\n", 5, ['in quotes: "1"']),
+        ("hardware:\n  exclusive: yes\n", 4, ["is 'yes'", "true or false"]),
+        ("partition: gpu\n", 3, ["unknown", "did you mean site.partition?"]),
+        ("steps: 5\n", 3, ["did you mean recipe.steps?", "extends"]),
         ("site:\n  paths:\n    tmp: /local/scratch/tmp\n", 5, ["18 bytes", "room for 16"]),
         ("recipe: [1\n", 4, ["not valid YAML"]),
         ("site: &a\n  mounts: [*a]\n", 1, ["refers to itself"]),
@@ -234,3 +240,14 @@ def test_merging_forgets_the_places_of_what_it_replaces() -> None:
     base.merge(Document({"a": {"b": [3]}}, {("a", "b"): "y:1", ("a", "b", 0): "y:1"}))
     assert base.data == {"a": {"b": [3]}}
     assert base.place(("a", "b", 1)) == "y:1"
+
+
+def test_a_gpu_is_the_same_in_capitals() -> None:
+    assert resolve("demo", "hardware.gpu=H200").profile.hardware.gpu == "h200"
+
+
+def test_a_profile_that_starts_from_nothing_is_told_of_extends(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("recipe: {steps: 3}\n")
+    with pytest.raises(BeamSlurmError, match="is missing") as caught:
+        resolve(str(tmp_path / "mine.yaml"))
+    assert "extends: NAME" in (caught.value.remedy or "")

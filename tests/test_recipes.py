@@ -377,3 +377,14 @@ def test_every_entry_has_its_stand_in_at_the_published_place() -> None:
             head = (folder / file).read_text()[:200]
             assert "stand-in" in head
             assert "GPU cluster" in head
+
+
+def test_a_layout_of_nemo_rl_s_is_taken_with_the_words_that_say_it() -> None:
+    setting = "recipe.learner.expert=64"
+    with pytest.raises(BeamSlurmError, match="cannot be changed for nemo-rl"):
+        launch("h200-colocated", setting)
+    words = [*SITE, setting]
+    resolved = profiles.resolve("h200-colocated", settings=profiles.parse_settings(words))
+    said = "policy.dtensor_cfg.expert_parallel_size=64"
+    assert job.make_request(resolved, overrides=[said]).launch.entry[-1] == said
+    assert launch("h200-colocated", "recipe.rollout.engines=4")  # which follows from the GPUs

@@ -26,7 +26,7 @@ COLOURS = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--profile", help="A profile's name, or the path of a YAML file.")
+@click.option("--profile", help="A name (see profiles list), or the path of a YAML file.")
 @options.settings
 @click.option("--on-nodes", is_flag=True, help="Submit a job of 5 minutes that asks every node.")
 @click.option(

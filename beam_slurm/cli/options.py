@@ -26,7 +26,7 @@ SHORT = {
 def profile(command: F) -> F:
     """--profile, --site, --set and the short words; ``resolve`` takes their values."""
     return click.option(
-        "--profile", required=True, help="A profile's name, or the path of a YAML file."
+        "--profile", required=True, help="A name (see profiles list), or the path of a YAML file."
     )(settings(command))
 
 
@@ -35,7 +35,11 @@ def settings(command: F) -> F:
     for name, (_, kind, text) in reversed(SHORT.items()):
         command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
     command = click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change one value."
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one value; may be repeated. Keys: profiles show.",
     )(command)
     return click.option(
         "--site",

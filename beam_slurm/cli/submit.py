@@ -23,7 +23,15 @@ Examples:
 """
 
 
-@click.command(epilog=EXAMPLES)
+class Dashed(click.Command):
+    """A command that knows which of its words stood behind ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["behind"] = len(args) - args.index("--") - 1 if "--" in args else 0
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=Dashed, epilog=EXAMPLES)
 @options.profile
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint in --output-dir.")
 @click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
@@ -52,14 +60,21 @@ def submit(
     from beam_slurm import job
     from beam_slurm.errors import BeamSlurmError
 
+    stray = overrides[: len(overrides) - click.get_current_context().meta["behind"]]
+    if stray:
+        raise click.UsageError(
+            f"{stray[0]!r} is no option: settings go behind --set, words for the entry behind --"
+        )
     if output and not dry_run:
         raise click.UsageError("--output goes with --dry-run")
     if as_json and dry_run:
         raise click.UsageError("--json tells of a run, and --dry-run makes none")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
-    _check_plan(request.profile, stop=not (dry_run or force))
+    fits = _check_plan(request.profile, stop=not (dry_run or force))
     if dry_run:
+        if not fits:
+            click.echo("submit would refuse this: see the errors of its plan above", err=True)
         _warn(request.missing)
         script = os.fsencode(str(request))  # overrides may be any bytes
         if output:
@@ -74,8 +89,11 @@ def submit(
     _submit(request, wait, as_json)
 
 
-def _check_plan(profile: Profile, stop: bool) -> None:
-    """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run."""
+def _check_plan(profile: Profile, stop: bool) -> bool:
+    """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run.
+
+    Returns whether there are none.
+    """
     from beam_slurm.cli import plan
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.measure import planned
@@ -90,6 +108,7 @@ def _check_plan(profile: Profile, stop: bool) -> None:
             why="see the errors of its plan above",
             remedy="change that, or --force; beam-slurm plan shows all of it",
         )
+    return made.ok
 
 
 def _warn(missing: tuple[tuple[str, str], ...]) -> None:

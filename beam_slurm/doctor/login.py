@@ -12,10 +12,14 @@ from beam_slurm.doctor.subject import Subject
 
 OLDEST = (3, 8)
 
+WANDB = {"nemo-rl": "logger.wandb_enabled=false", "skyrl": "trainer.logger=console"}
+"""Frameworks whose recipes log to W&B, and the words by which they do not."""
+
 
 def check(subject: Subject) -> Iterator[Check]:
-    """W&B's key where a framework stops without it; python3."""
-    if subject.profile.framework.name == "skyrl":
+    """W&B's key where a framework asks for it; python3."""
+    name = subject.profile.framework.name
+    if name in WANDB:
         if os.environ.get("WANDB_API_KEY"):
             yield passed("WANDB_API_KEY", "is set")
         else:
@@ -23,8 +27,8 @@ def check(subject: Subject) -> Iterator[Check]:
                 "WANDB_API_KEY",
                 "warn",
                 "is not set in this shell",
-                "SkyRL stops without it unless it logs elsewhere",
-                "export WANDB_API_KEY=...; or submit ... -- trainer.logger=console",
+                "the recipe logs to W&B",
+                f"export WANDB_API_KEY=...; or submit ... -- {WANDB[name]}",
             )
     yield _python()
 

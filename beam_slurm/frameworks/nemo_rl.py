@@ -37,8 +37,22 @@ LEARNING_RATE = {
     "megatron": "policy.megatron_cfg.optimizer.lr",
 }
 
-# Pools are told as a whole, below.
-POOLS: frozenset[Key] = frozenset({("learner", "nodes"), ("rollout", "nodes")})
+# Pools are told as a whole, below; the number of engines follows from their GPUs.
+POOLS: frozenset[Key] = frozenset(
+    {("learner", "nodes"), ("rollout", "nodes"), ("rollout", "engines")}
+)
+
+# A layout's own keys are not the same in all of its branches: the profile describes for the plan
+# what the words behind -- then say.
+LAYOUT: frozenset[Key] = frozenset(
+    {
+        *(
+            ("learner", name)
+            for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")
+        ),
+        *(("rollout", name) for name in ("gpus_per_engine", "tensor", "pipeline")),
+    }
+)
 
 CHECKPOINTS = "checkpoints"
 
@@ -65,7 +79,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         entry=(
             *("python", "examples/run_grpo.py", "--config", framework.config),
             *_pools(resolved),
-            *_differs(resolved),
+            *_differs(resolved, described=bool(overrides)),
             *overrides,
         ),
         workdir=checkout,
@@ -148,14 +162,15 @@ def _pools(resolved: Resolved) -> list[str]:
     ]
 
 
-def _differs(resolved: Resolved) -> list[str]:
-    """Hydra overrides for what is not as published."""
+def _differs(resolved: Resolved, described: bool) -> list[str]:
+    """Hydra overrides for what is not as published; a layout only if words behind -- say it."""
     learner = resolved.profile.recipe.learner
     names = dict(OVERRIDES)
     if learner:
         names["learning_rate",] = LEARNING_RATE[learner.backend]
     hint = "give NeMo RL its own key behind --: beam-slurm submit ... -- policy.some.key=value"
-    found = changes(resolved, {*names, *POOLS}, hint)
+    known = {*names, *POOLS, *(LAYOUT if described else ())}
+    found = changes(resolved, known, hint)
     words = hydra(names, {key: value for key, value in found.items() if key in names})
     if found.get(("checkpoint", "enabled")):
         words += _checkpointing(resolved.profile.recipe, told=("checkpoint", "every") in found)

@@ -83,6 +83,10 @@ class Supervisor:
         """Wait until a step has ended, a node has failed or the job is cancelled."""
         while not (self.failure or self.cancelled or self._ended()):
             self._turn(None)
+        if self.guessed:  # scancel ends the steps and this process at once: who is first is chance
+            deadline = time.monotonic() + 1
+            while not self.cancelled and time.monotonic() < deadline:
+                self._turn(deadline - time.monotonic())
         self.first = self._ended()
 
     def tear_down(self) -> None:
@@ -170,7 +174,7 @@ class Supervisor:
         return found
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        self.cancelled = self.cancelled or self.failure is None
+        self.cancelled = self.cancelled or self.failure is None or self.guessed
 
     def _ended(self) -> str:
         if self.driver.poll() is not None:

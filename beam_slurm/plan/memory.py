@@ -28,6 +28,9 @@ QUANTIZED = 1 + 1 / 32
 RESERVE = 10e9
 """Bytes of a GPU for CUDA, NCCL, workspaces, gathered parameters, fragments, a sleeping engine."""
 
+TIGHT = 0.1
+"""What part of a GPU's memory should be left over by an estimate."""
+
 LARGEST = {"h200": 141, "b200": 192, "b300": 288}
 """Memory of the largest of a type, in 10^9 bytes, as NVIDIA's datasheets round it."""
 
@@ -158,6 +161,13 @@ def check(profile: Profile) -> Findings:
                 "training-memory",
                 f"training needs {total / 1e9:.0f} GB of each GPU, and one has {memory:g}: "
                 f"{parts(need)}",
+                _lighter(profile, cut),
+            )
+        elif total > (1 - TIGHT) * memory * 1e9:
+            yield warning(
+                "training-memory",
+                f"training needs {total / 1e9:.0f} of the {memory:g} GB of each GPU: activations "
+                "and fragments are estimates, so it may not fit",
                 _lighter(profile, cut),
             )
     if rollout:

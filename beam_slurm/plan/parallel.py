@@ -17,6 +17,7 @@ from beam_slurm.schema import Profile, Rollout
 def check(profile: Profile) -> Findings:
     """Every rule about pools, cuts and batches that applies to the profile."""
     yield from _pools(profile)
+    yield from _shared(profile)
     cut = layout(profile)
     if cut:
         yield from _learner(cut)
@@ -38,6 +39,18 @@ def figures(profile: Profile) -> list[Figure]:
     )
     share = responses(profile) / recipe.updates_per_step / cut.data
     return [Figure("responses a DP rank", share, None, "", how)]
+
+
+def _shared(profile: Profile) -> Findings:
+    """On a node that is shared, Slurm gives one CPU unless it is told how many."""
+    hardware = profile.hardware
+    if not hardware.exclusive and hardware.cpus_per_node is None:
+        yield error(
+            "shared-cpus",
+            f"hardware.exclusive is false and hardware.cpus_per_node is not set: Slurm gives each "
+            f"node one CPU for {hardware.gpus_per_node} GPUs",
+            f"--set hardware.cpus_per_node={8 * hardware.gpus_per_node}, or what your nodes have",
+        )
 
 
 def _pools(profile: Profile) -> Findings:

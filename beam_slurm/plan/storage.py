@@ -48,7 +48,7 @@ def check(profile: Profile, room: Room) -> Findings:
             "outputs",
             f"the checkpoints need {figure.need:.3g} TB; the room on site.paths.outputs is not "
             "known here",
-            "--set site.outputs_gb, or run this where that folder is mounted",
+            "--set site.outputs_gb=GB, or run this where that folder is mounted",
         )
     elif figure.need > figure.have:
         # A resumed run has written some of them already: how many, only the folder knows.
@@ -95,6 +95,8 @@ def _checkpoints(profile: Profile, room: Room) -> Figure:
 def _fewer(profile: Profile, room: float) -> str:
     fits = int(room // checkpoint_bytes(profile))
     if fits == 0:
+        if profile.framework.name != "nemo-rl":  # whose checkpoints alone can be left out
+            return "a larger folder for site.paths.outputs"
         return "a larger folder, or --set recipe.checkpoint.enabled=false"
     every = -(-profile.recipe.steps // fits)
     ways = [f"--set recipe.checkpoint.every={every} or more"]

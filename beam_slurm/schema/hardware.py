@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveFloat, PositiveInt
+from typing import Annotated
+
+from pydantic import AfterValidator, PositiveFloat, PositiveInt
 
 from beam_slurm.schema.base import Line, Model
 
@@ -10,7 +12,7 @@ from beam_slurm.schema.base import Line, Model
 class Hardware(Model):
     """The nodes of one run, and what one of them has."""
 
-    gpu: Line
+    gpu: Annotated[Line, AfterValidator(str.lower)]
     """GPU type: h200, b200, b300. How Slurm spells it here is the site's to say."""
     nodes: PositiveInt
     """Nodes of the run."""
@@ -23,7 +25,7 @@ class Hardware(Model):
     nvme_gb: PositiveFloat | None = None
     """Free node-local NVMe of one node, in 10^9 bytes."""
     cpus_per_node: PositiveInt | None = None
-    """CPUs to ask for; left out, the whole node's."""
+    """CPUs to ask for; left out, the whole node's if it is exclusive."""
     exclusive: bool = True
     """Whole nodes with all their memory; false shares them with other jobs."""
 

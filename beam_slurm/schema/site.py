@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Literal
 
@@ -11,12 +12,19 @@ from beam_slurm import mounts
 from beam_slurm.schema.base import Model, Path, Text, Word, one_line
 
 
+def _network(value: str) -> str:
+    if "/" not in value:
+        raise ValueError("this is no network: write how long its prefix is, as 10.1.0.0/16")
+    ipaddress.ip_network(value, strict=False)
+    return value
+
+
 class Network(Model):
     """Which of a node's addresses Ray uses. Left out: the one its name resolves to."""
 
     interface: str | None = None
     """Network interface, such as ib0."""
-    prefix: str | None = None
+    prefix: Annotated[str, AfterValidator(_network)] | None = None
     """Network that the address lies in, such as 10.1.0.0/16."""
 
 
@@ -54,7 +62,7 @@ class Paths(Model):
     miles: Path | None = None
     """Checkout of Miles, branch beam-image."""
     venv: Path | None = None
-    """Virtual environment for runs without a container."""
+    """Virtual environment for runs without a container; left out: that of beam-slurm itself."""
     tmp: Annotated[Path, AfterValidator(_short)] = "/tmp"  # noqa: S108 - not itself shared
     """Node-local, at most 16 bytes; each job makes and removes its own folder in it."""
 
