@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -781,90 +780,6 @@ def test_only_our_own_programs_have_a_lifeline(contain: Contain, verb: str, want
     )
     assert done.returncode == 0
     assert ("--interactive" in contain.said[0][0]) == wanted
-
-
-LATE_RAY = """
-[[ ${1:-} == --clean ]] && { touch cleaned; exit; }
-trap 'echo "$WORD"; exit "$CODE"' USR2
-touch up
-while :; do sleep 0.05; done
-"""
-OWN = '{"beam-slurm": "node-failed", "time": 1, "node": "n2", "why": "killed"}'
-WITH_LOG = OWN[:-1] + ', "log": "/l"}'
-
-
-class Supervise:
-    """node.pyz supervise with two small programs instead of the steps."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, ray: str, driver: str, **more: str) -> dict[str, object]:
-        """The outcome of two bash programs; the driver begins when the Ray step is ``up``."""
-        program = self.folder / "node.pyz"
-        program.write_bytes(node_program())
-        steps = [["bash", "-c", ray, "ray"], ["bash", "-c", WAIT + driver, "driver"]]
-        done = subprocess.run(
-            [sys.executable, program, "supervise", self.folder, "4", *steps[0], *steps[1]],
-            cwd=self.folder,
-            env={"PATH": "/usr/bin:/bin", "WORD": "", "CODE": "0", **more},
-            check=False,
-            timeout=PATIENCE,
-        )
-        found = json.loads((self.folder / "outcome.json").read_text())
-        assert done.returncode == found["exit_code"]
-        return found  # type: ignore[no-any-return]
-
-
-WAIT = "until [[ -e up ]]; do sleep 0.05; done\n"
-
-
-@pytest.mark.parametrize(
-    ("word", "component", "cause"),
-    [
-        (OWN, "entry", "the entry exited with code 7"),
-        ("srun: error: n2: task 1: Exited with exit code 1", "entry", "the entry exited"),
-        # Ray had died before, and that is what the entry died of.
-        (WITH_LOG, "ray", "n2: killed"),
-        # Slurm's word on a node, whenever it comes.
-        ("srun: error: Node failure on n2", "ray", "n2: Node failure"),
-    ],
-)
-def test_what_fails_in_the_teardown_is_not_why_the_entry_failed(
-    tmp_path: Path, word: str, component: str, cause: str
-) -> None:
-    ended = 'echo \'{"beam-slurm": "entry-ended", "code": 7}\' >>events.jsonl; exit 7'
-    found = Supervise(tmp_path).run(LATE_RAY, ended, WORD=word, CODE="1")
-    assert (found["component"], found["exit_code"]) == (component, 7)
-    assert str(found["cause"]).startswith(cause)
-    assert ("node-failed" in (tmp_path / "events.jsonl").read_text()) == (component == "ray")
-    assert not (tmp_path / "cleaned").exists()
-
-
-def test_the_first_node_s_own_word_is_the_cause(tmp_path: Path) -> None:
-    """srun's remark comes before it, and another node's word after it."""
-    said = ("srun: error: n1: task 0: Exited with exit code 1", OWN, WITH_LOG.replace("n2", "n3"))
-    ray = (
-        "trap '' USR2; touch up; "
-        + "; ".join(f"echo {shlex.quote(line)}" for line in said)
-        + "; exit 1"
-    )
-    found = Supervise(tmp_path).run(ray, "sleep 600")
-    assert (found["component"], found["node"], found["exit_code"]) == ("ray", "n2", 69)
-
-
-def test_a_cancelled_run_stays_cancelled(tmp_path: Path) -> None:
-    """Slurm asks twice, and a node fails in between."""
-    ray = LATE_RAY.replace('echo "$WORD"', 'echo "$WORD"; sleep 0.3; kill $PPID; touch stop')
-    driver = "kill $PPID; until [[ -e stop ]]; do sleep 0.05; done; exit 1"
-    found = Supervise(tmp_path).run(ray, driver, WORD=OWN)
-    assert (found["state"], found["exit_code"]) == ("cancelled", 143)
-
-
-def test_a_ray_task_that_could_not_tidy_up_gets_a_clean_pass(tmp_path: Path) -> None:
-    found = Supervise(tmp_path).run(LATE_RAY, "exit 7", CODE="137")
-    assert found["exit_code"] == 7
-    assert (tmp_path / "cleaned").exists()
 
 
 def test_a_program_ends_when_its_lifeline_does() -> None:
