@@ -127,3 +127,11 @@ def test_links_between_the_pages_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_the_script_in_the_readme_is_the_one_that_is_rendered() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    shown = readme.split("```bash\n")[1].split("```")[0]
+    golden = (DOCS.parent / "tests" / "golden" / "b300-colocated.sbatch").read_text()
+    for part in shown.split("\n\n"):
+        assert part.rstrip() in golden
