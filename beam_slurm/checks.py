@@ -50,7 +50,8 @@ def folders(request: JobRequest) -> None:
     launch, scratch = request.launch, request.profile.site.paths.scratch
     sources = {mount.source for mount in launch.mounts} - {scratch}
     if launch.container is None:
-        sources = {launch.workdir, str(Path(launch.output).parent)} - {str(request.run)}
+        made = {str(request.run), str(request.run.parent)}  # by submit itself
+        sources = {launch.workdir, str(Path(launch.output).parent)} - made
     for path in sorted(map(Path, sources)):
         if _is_there(path.parent) and not _is_there(path):
             raise BeamSlurmError(

@@ -119,6 +119,19 @@ def test_the_command_line_refuses_before_it_asks_slurm(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_folders_that_are_missing_are_told_and_those_that_submit_makes_are_not(
+    tmp_path: Path,
+) -> None:
+    words = ("site.container=bare", f"site.paths.skyrl={tmp_path}/skyrl")
+    made = request(tmp_path, "b200-lora", *words)
+    with pytest.raises(BeamSlurmError, match="skyrl is not there"):
+        checks.folders(made)
+    (tmp_path / "skyrl").mkdir()
+    checks.folders(made)
+    runs = f"site.paths.runs={tmp_path}/runs"
+    checks.folders(request(tmp_path, "demo", runs, "job.output_dir=first"))
+
+
 def test_a_folder_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
     long = request(tmp_path, "b200-lora", f"job.output_dir={'x' * 300}")
     with pytest.raises(BeamSlurmError, match="cannot look at"):
