@@ -867,7 +867,7 @@ def test_no_container_outlives_a_job_that_is_killed_as_a_whole(launch: Launch) -
 
 @pytest.mark.slurm
 def test_a_mount_that_is_missing_on_a_node_is_named_before_ray(launch: Launch) -> None:
-    here = "/tmp/only-here"  # noqa: S108 - private to each host
+    here = "/tmp/only-here/data"  # noqa: S108 - private to each host, unknown to this machine
     launch.runtime.on("node1", "mkdir", "-p", here)
     launch.submit(mounted=(f"{here}:/data",))
     assert launch.over()["ExitCode"] == "69:0", launch.log()
