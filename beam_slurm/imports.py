@@ -91,7 +91,10 @@ def make(site: Site, image: str, file: Path, import_id: str | None = None) -> Im
             f"srun --nodes=N {site.container} pull {images.spell(image, site.container, 'IMAGE')}",
         )
     if file.suffix != ending:
-        raise BeamSlurmError(f"{site.container} starts files that end in {ending}, not {file.name}")
+        raise BeamSlurmError(
+            f"{site.container} starts files that end in {ending}, not {file.name}",
+            remedy=f"-o {file.with_suffix(ending)}, or another site.container",
+        )
     reference = images.parse(image, "IMAGE")
     spelled = images.spell(image, site.container, "IMAGE").removeprefix("docker://")
     return Import(

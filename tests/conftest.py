@@ -12,6 +12,15 @@ from shapes import SIZES, Shape
 
 from beam_slurm.cluster import Cluster, requirements
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.profiles import SITE_VARIABLE
+
+
+@pytest.fixture
+def no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without site file, and none of the user's: what a test says is all there is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv(SITE_VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,7 @@ import pytest
 from beam_slurm import job, profiles
 from beam_slurm.errors import BeamSlurmError
 
-
-@pytest.fixture(autouse=True)
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
+pytestmark = pytest.mark.usefixtures("no_site")
 
 
 def refused(site: str, profile: str = "b200-bf16", *words: str) -> BeamSlurmError:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from test_job import shellcheck
 
 from beam_slurm import containers, imports, job, profiles
 from beam_slurm.errors import BeamSlurmError
@@ -40,22 +41,7 @@ def container(script: str) -> list[str]:
     return done.stdout.split("\0")[:-1]
 
 
-def shellcheck(text: str) -> str:
-    """What shellcheck has to say, nothing if all is well."""
-    done = subprocess.run(
-        ["shellcheck", "-"], input=text, capture_output=True, text=True, check=False
-    )
-    return done.stdout
-
-
-@pytest.fixture
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
-
-
-@pytest.mark.usefixtures("_no_site")
+@pytest.mark.usefixtures("no_site")
 @pytest.mark.parametrize(
     ("runtime", "image", "words"),
     [
@@ -78,7 +64,7 @@ def test_golden_scripts(runtime: str, image: str, words: tuple[str, ...]) -> Non
     assert shellcheck(text) == ""
 
 
-@pytest.mark.usefixtures("_no_site")
+@pytest.mark.usefixtures("no_site")
 @pytest.mark.parametrize(
     ("runtime", "image", "file"),
     [
@@ -146,7 +132,7 @@ def test_what_cannot_be_imported_is_refused(
         imports.submit(imports.make(Site(container=runtime), "me/x:1", tmp_path / file))
 
 
-@pytest.mark.usefixtures("_no_site")
+@pytest.mark.usefixtures("no_site")
 def test_odd_mounts_and_options_arrive_as_they_are() -> None:
     words = container(
         script(
@@ -171,7 +157,7 @@ def test_odd_mounts_and_options_arrive_as_they_are() -> None:
     assert pyxis[3].endswith(",/a b:/c,/r:/r,/tmp:/tmp")
 
 
-@pytest.mark.usefixtures("_no_site")
+@pytest.mark.usefixtures("no_site")
 @pytest.mark.parametrize(
     ("runtime", "gpus", "exclusive", "wanted"),
     [

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from beam_slurm import job, profiles, runs
 from beam_slurm.errors import BeamSlurmError
 
+pytestmark = pytest.mark.usefixtures("no_site")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 SITE = {
@@ -25,13 +27,6 @@ SITE = {
     "site.paths.venv": "/shared/venv",
     "site.images.nemo-rl-colocated": "/shared/images/nemo-rl.sqsh",
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
 
 
 def request(

@@ -18,6 +18,8 @@ from shapes import Shape
 from beam_slurm import job, profiles
 from beam_slurm.schema import Site
 
+pytestmark = pytest.mark.usefixtures("no_site")
+
 GOLDEN = Path(__file__).parent / "golden" / "matrix"
 
 RUNTIMES = get_args(Site.model_fields["container"].annotation)
@@ -44,13 +46,6 @@ SITE = {
     "site.paths.miles": "/shared/miles",
     "site.paths.venv": "/shared/venv",
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
 
 
 def script(profile: str, runtime: str) -> str:

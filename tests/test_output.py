@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from test_checkpoint import WRITERS, skyrl, write
-from test_job import SITE, _no_site
+from test_job import SITE
 from test_prepare import MORE
 
 from beam_slurm import checks, job, profiles
 from beam_slurm.errors import BeamSlurmError
 
-__all__ = ["_no_site"]
+pytestmark = pytest.mark.usefixtures("no_site")
 
 PROFILES = {"nemo-rl": "h200-async", "skyrl": "b200-lora", "miles": "miles-lora", "demo": "demo"}
 

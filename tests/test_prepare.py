@@ -15,13 +15,13 @@ from pathlib import Path
 
 import assetfiles
 import pytest
-from test_job import SITE, _no_site, shellcheck
+from test_job import SITE, shellcheck
 
 from beam_slurm import prepare, profiles
 from beam_slurm.cluster import Cluster
 from beam_slurm.errors import BeamSlurmError
 
-__all__ = ["_no_site"]
+pytestmark = pytest.mark.usefixtures("no_site")
 
 GOLDEN = Path(__file__).parent / "golden"
 COMMAND = str(Path(sys.executable).with_name("beam-slurm"))

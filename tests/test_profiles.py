@@ -10,12 +10,7 @@ from beam_slurm import profiles
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.yamlfile import Document, load, scalar
 
-
-@pytest.fixture(autouse=True)
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("no_site")
 
 
 def resolve(profile: str, *settings: str, site: Path | None = None) -> profiles.Resolved:

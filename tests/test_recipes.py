@@ -19,6 +19,8 @@ from beam_slurm.cli import cli
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch
 
+pytestmark = pytest.mark.usefixtures("no_site")
+
 RUN = "run-0123ab"
 
 HOST = {
@@ -43,13 +45,6 @@ IMAGES = {
 SITE = [f"site.paths.{name}={path}" for name, path in PATHS.items()] + [
     f"site.images.{name}={path}" for name, path in IMAGES.items()
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv(profiles.SITE_VARIABLE, raising=False)
 
 
 def launch(profile: str, *words: str, overrides: tuple[str, ...] = ()) -> Launch:
@@ -339,14 +334,12 @@ def test_what_a_framework_cannot_be_told_is_refused(name: str, setting: str) -> 
     assert " -- " in str(caught.value.remedy)  # how to give the framework its own key
 
 
-def test_miles_launcher_waits_for_the_dashboard_and_cannot_do_without() -> None:
+def test_miles_launcher_waits_for_the_dashboard() -> None:
     assert {name for name in NAMES if launch(name).dashboard} == {
         "miles-h200-async",
         "miles-colocated",
         "miles-lora",
     }
-    with pytest.raises(BeamSlurmError, match="Miles needs Ray's dashboard"):
-        launch("miles-lora", "ray.dashboard=false")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.changes import changes, hydra_value
 from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing, Scratch
@@ -59,13 +58,6 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     profile = resolved.profile
     framework, recipe, hardware = profile.framework, profile.recipe, profile.hardware
     assert isinstance(framework, Miles)
-    if not profile.ray.dashboard:
-        raise BeamSlurmError(
-            "Miles needs Ray's dashboard",
-            where=resolved.document.place(("ray", "dashboard")),
-            why="its launcher submits a Ray job to it",
-            remedy="leave ray.dashboard out",
-        )
     run_id = PurePosixPath(run).name
     folders = Folders(resolved, missing, {"miles": "/root/miles"})
     checkout = folders.inside("miles")
