@@ -116,11 +116,11 @@ def submit(made: Import) -> str:
         )
     if not made.file.parent.is_dir():
         raise BeamSlurmError(f"there is no folder {made.file.parent}", remedy="make it first")
-    with tempfile.NamedTemporaryFile("w", suffix=".sbatch", encoding="utf-8") as script:
-        script.write(str(made))
-        script.flush()
+    with tempfile.NamedTemporaryFile("w", suffix=".sbatch", encoding="utf-8") as written:
+        written.write(str(made))
+        written.flush()
         try:
-            return slurm.submit(Path(script.name), made.token)
+            return slurm.submit(Path(written.name), made.token)
         except slurm.Uncertain as problem:
             raise problem.error(made.token) from None
 
