@@ -19,6 +19,9 @@ SHORT = {
     "nodes": ("hardware.nodes", int, "Short for --set hardware.nodes=N."),
     "steps": ("recipe.steps", int, "Training steps in all, those before a resume included."),
     "save_every": ("recipe.checkpoint.every", int, "Save every N steps; also turns saving on."),
+    "spares": ("job.spares", int, "Nodes beyond --nodes, to take over from those that fail."),
+    "max_restarts": ("job.max_restarts", int, "Starts again by itself after a failure, at most."),
+    "total_time": ("job.total_time", str, "Running time of all jobs of the run: 3-00:00."),
     "output_dir": ("job.output_dir", str, "Where the framework writes, in site.paths.outputs."),
 }
 

@@ -18,6 +18,7 @@ from beam_slurm.schema.recipe import (
     Rollout,
     Sampling,
     Storage,
+    Watchdog,
 )
 from beam_slurm.schema.site import Network, Paths, Site
 
@@ -47,4 +48,5 @@ __all__ = [
     "Site",
     "SkyRL",
     "Storage",
+    "Watchdog",
 ]

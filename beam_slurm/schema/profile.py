@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from beam_slurm.schema.base import NAME, TIME, Line, Model, Text
 from beam_slurm.schema.framework import Framework
@@ -35,8 +35,19 @@ class Job(Model):
     """Name of job and run; left out: the profile's."""
     output_dir: Text | None = None
     """Where the framework writes, in site.paths.outputs; left out: a folder of the run's own."""
+    spares: NonNegativeInt = 0
+    """Nodes beyond hardware.nodes: the fittest of all run, the others take over from one that
+    fails."""
+    max_restarts: NonNegativeInt = 3
+    """How often the run starts again by itself after a failure."""
+    total_time: str | None = None
+    """Running time of all attempts together; more than job.time needs several jobs, each of which
+    goes on from the last one's checkpoint. Left out: job.time."""
+    lead_s: PositiveInt | None = None
+    """Seconds before the time limit at which the framework is asked to save; left out: a tenth of
+    job.time, at most 900."""
 
-    @field_validator("time", mode="before")
+    @field_validator("time", "total_time", mode="before")
     @classmethod
     def _time(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):

@@ -118,6 +118,21 @@ class Checkpoint(Model):
     is refused."""
 
 
+class Watchdog(Model):
+    """How long a run may be silent before it counts as stuck and is started again."""
+
+    enabled: bool = True
+    """Whether anybody watches."""
+    startup_s: PositiveInt = 7200
+    """Seconds from the entry's start to its first step."""
+    silence_s: PositiveInt = 1800
+    """Seconds without a new step, line of the log or checkpoint."""
+    step_s: PositiveInt = 7200
+    """Seconds without a new step, whatever the log says."""
+    pause_s: PositiveInt = 3600
+    """Seconds more while the run scores itself or saves."""
+
+
 class Storage(Model):
     """Room that the recipe's authors ask for on each node, in 10^9 bytes."""
 
@@ -176,5 +191,8 @@ class Recipe(Model):
     rollout: Rollout | None = None
     evaluation: Evaluation
     checkpoint: Checkpoint
+    startup_s: PositiveInt = 1800
+    """Seconds from the entry's start to its first step, as expected."""
+    watchdog: Watchdog = Watchdog()
     storage: Storage = Storage()
     reference: list[Reference] = []

@@ -28,9 +28,10 @@ class Network(Model):
     """Network that the address lies in, such as 10.1.0.0/16."""
 
 
-# A socket's path ends at 107 bytes. Below tmp come /beam-JOB-ATTEMPT (16 with eight digits),
-# /ray/session_DATE_TIME_PID (47), and the longest of Ray's own, /sockets/dash_TaskEventsHead (28).
-_LONGEST_TMP = 107 - 16 - 47 - 28
+# A socket's path ends at 107 bytes. Below tmp come /beam-JOB-ATTEMPT (17 with eight digits and
+# two), /ray/session_DATE_TIME_PID (47), and the longest of Ray's own,
+# /sockets/dash_TaskEventsHead (28).
+_LONGEST_TMP = 107 - 17 - 47 - 28
 
 
 def _short(value: str) -> str:
@@ -64,7 +65,13 @@ class Paths(Model):
     venv: Path | None = None
     """Virtual environment for runs without a container; left out: that of beam-slurm itself."""
     tmp: Annotated[Path, AfterValidator(_short)] = "/tmp"  # noqa: S108 - not itself shared
-    """Node-local, at most 16 bytes; each job makes and removes its own folder in it."""
+    """Node-local, at most 15 bytes; each job makes and removes its own folder in it."""
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"{name!r} is no name of an environment variable")
+    return name
 
 
 def _mount(text: str) -> str:
@@ -117,6 +124,20 @@ class Site(Model):
     """Exported before Ray starts, on every node."""
     setup: list[Text] = []
     """Shell lines for the start of the job, such as module load cuda."""
+    again: Literal["requeue", "chain"] = "requeue"
+    """How a run that cannot go on in its job gets the next one: Slurm requeues the job, or the job
+    submits another (for sites that forbid the first)."""
+    preflight: dict[str, Literal["fail", "warn", "off"]] = {}
+    """Check of a node before Ray starts -> what becomes of a node that does not pass it; see
+    docs/preflight.md for their names."""
+    secrets: list[Annotated[str, AfterValidator(_variable)]] = []
+    """Names of variables of the submitting shell that runs need and nobody may read: handed into
+    the container by name, and masked in the log."""
+    secrets_file: Path | None = None
+    """File of NAME=value lines, yours alone (mode 0600), read by the job; its names count as
+    secrets."""
+    run_mode: Literal["0700", "0750", "0755"] = "0700"
+    """Who may look into run folders."""
     outputs_gb: PositiveFloat | None = None
     """Room for checkpoints on paths.outputs, in 10^9 bytes; left out: what is free there."""
     network: Network = Network()
@@ -126,8 +147,7 @@ class Site(Model):
     @classmethod
     def _variables(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
+            _variable(name)
         return value
 
     @field_validator("directives")
