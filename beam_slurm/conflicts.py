@@ -48,19 +48,20 @@ _REFUSED = {
     "open-mode": "a log is appended to, never cut",
     "output": "the log lies in the run folder",
     "parsable": "beam-slurm reads sbatch's answer",
-    "signal": "Ray's processes would die of it",
+    "signal": "it is there already: set job.lead_s",
     "test-only": "submit --dry-run | sbatch --test-only asks without submitting",
     "wait": "submit --wait waits",
-    "requeue": "whether a run can go on by itself is not Slurm's to say",
-    "no-requeue": "it is there already",
+    "requeue": "it is there already: set job.max_restarts, and site.again",
+    "no-requeue": "set job.max_restarts to 0, or site.again to chain",
+    "no-kill": "it is there already where the run goes on by itself",
     "wrap": "the script is the job",
 }
 
 
 # What the script itself sets.
 _SCRIPTS_OWN = re.compile(
-    r"RUN|ATTEMPT|NODES|HEAD|CPUS|RAY_TEMP|MASTER_ADDR|RAY_ADDRESS|RAY_API_SERVER_ADDRESS"
-    r"|RAY_AUTH_\w+|SLURM_\w+|SLURMD_\w+"
+    r"RUN|ATTEMPT|ALLOCATED|NODES|HEAD|CPUS|RAY_TEMP|MASTER_ADDR|RAY_ADDRESS|RAY_API_SERVER_ADDRESS"
+    r"|RAY_AUTH_\w+|BEAM_SLURM_\w+|SLURM_\w+|SLURMD_\w+"
 )
 
 # What an image has of its own: the host's would hide it.

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import conflicts, containers, frameworks, mounts, runs, script, secret
+from beam_slurm import conflicts, containers, frameworks, mounts, runs, script, secret, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import NAME, Profile
+from beam_slurm.schema import NAME, Profile, Site
 from beam_slurm.script import Raw
 
 # What templates/ray_address.j2 exports.
-_RAY_VARIABLES = ("MASTER_ADDR", "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE")
+_RAY_VARIABLES = (
+    *("MASTER_ADDR", "RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_AUTH_MODE"),
+    "BEAM_SLURM_ATTEMPT",
+)
 _RAY_TOKEN = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
 
 
@@ -131,6 +134,11 @@ def render(request: JobRequest) -> str:
         environment=sorted(environment.items()),
         unset=sorted({*launch.settings, "PYTHONHOME", "PYTHONPATH"} - set(environment)),
         network=_network(profile),
+        again=_again(request),
+        total=60 * slurm.minutes(profile.job.total_time) if profile.job.total_time else 0,
+        lead=lead(profile),
+        needs=_needs(request),
+        severities=_severities(site),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
@@ -148,7 +156,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("job-name", profile.job_name),
         ("comment", request.token),
         *script.placement(site),
-        ("nodes", hardware.nodes),
+        ("nodes", hardware.nodes + profile.job.spares),
         ("ntasks-per-node", 1),
     ]
     if site.gpu_request == "gres":
@@ -162,12 +170,65 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
     return [
         *found,
         ("time", profile.job.time),
-        ("no-requeue", None),
+        ("signal", f"B:USR1@{lead(profile)}"),
+        # A node that fails ends neither job nor run: what follows is the supervisor's to say.
+        *([("no-kill", None)] if goes_on(profile) else []),
+        ("requeue" if _again(request) == "requeue" else "no-requeue", None),
         ("open-mode", "append"),
         ("chdir", str(request.run)),
         ("output", f"{request.run}/job-%j.log"),
         *script.more_directives(site),
     ]
+
+
+def _needs(request: JobRequest) -> list[str]:
+    """What each node is asked before anything starts on it, as words of ``node.pyz inspect``."""
+    profile, launch = request.profile, request.launch
+    site, hardware = profile.site, profile.hardware
+    words = [f"--gpus={hardware.gpus_per_node}"]
+    if hardware.gpu:
+        words.append(f"--gpu={hardware.gpu}")
+    if hardware.exclusive:
+        words.append("--exclusive")
+    if profile.ray.object_store_gb:
+        words.append(f"--object-store={int(profile.ray.object_store_gb * 1e9)}")
+    if launch.scratch:
+        words += [f"--scratch={launch.scratch.path}", f"--scratch-need={launch.scratch.need}"]
+    words.append(f"--tmp={site.paths.tmp}")
+    words.append(f"--shared={request.run}")
+    if launch.container:
+        words += [f"--runtime={site.container}", f"--image={launch.container}"]
+        words += [f"--path={mount.source}" for mount in launch.mounts]
+    network = site.network
+    words += [f"--interface={network.interface}"] if network.interface else []
+    words += [f"--prefix={network.prefix}"] if network.prefix else []
+    return words
+
+
+def _severities(site: Site) -> Raw:
+    """The checks that the site takes more or less seriously than others do."""
+    words = ""
+    for severity in ("fail", "warn", "off"):
+        names = [name for name, found in sorted(site.preflight.items()) if found == severity]
+        words += f" --{severity}={','.join(names)}" if names else ""
+    return Raw(words)
+
+
+def goes_on(profile: Profile) -> bool:
+    """Whether the run may begin again by itself."""
+    return profile.job.max_restarts > 0 or profile.job.total_time is not None
+
+
+def lead(profile: Profile) -> int:
+    """Seconds before the time limit at which the framework is asked to save."""
+    return profile.job.lead_s or min(900, slurm.minutes(profile.job.time) * 6)
+
+
+def _again(request: JobRequest) -> str:
+    """How the run gets another job: requeue or chain; none; local: in this process alone."""
+    if request.local:
+        return "local"
+    return request.profile.site.again if goes_on(request.profile) else "none"
 
 
 def _network(profile: Profile) -> Raw:

@@ -52,7 +52,7 @@ class Contain:
         environment = {
             "PATH": f"{self.folder}:/usr/bin:/bin",
             "SLURM_JOB_ID": "17",
-            "SLURM_RESTART_COUNT": "2",
+            "BEAM_SLURM_ATTEMPT": "2",
             "SLURMD_NODENAME": "n3",
             **more,
         }

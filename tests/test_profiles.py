@@ -98,7 +98,7 @@ def test_the_site_file_is_found_where_people_put_it(
         ("hardware:\n  exclusive: yes\n", 4, ["is 'yes'", "true or false"]),
         ("partition: gpu\n", 3, ["unknown", "did you mean site.partition?"]),
         ("steps: 5\n", 3, ["did you mean recipe.steps?", "extends"]),
-        ("site:\n  paths:\n    tmp: /local/scratch/tmp\n", 5, ["18 bytes", "room for 16"]),
+        ("site:\n  paths:\n    tmp: /local/scratch/tmp\n", 5, ["18 bytes", "room for 15"]),
         ("recipe: [1\n", 4, ["not valid YAML"]),
         ("site: &a\n  mounts: [*a]\n", 1, ["refers to itself"]),
         ("recipe: 3\n", 3, ["recipe is 3"]),

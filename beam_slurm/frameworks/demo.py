@@ -63,6 +63,8 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         workdir=run,
         output=output,
         checkpoints=f"{output}/checkpoints" if recipe.checkpoint.enabled else None,
+        stop="signal",
+        resume=() if profile.framework.entry or recipe.checkpoint.resume else ("--resume",),
         # All hosts of the embedded Slurm share few cores: one thread each.
         environment={"OMP_NUM_THREADS": "1"},
     )

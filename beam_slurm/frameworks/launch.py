@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from beam_slurm.mounts import Mount
 
@@ -57,6 +58,10 @@ class Launch:
         checkpoints: where its checkpoints go, as the hosts see it; None if it saves none.
         sentinel: a file that makes it save at the next step and go on, as the hosts see it; None
             if it has no such thing.
+        stop: how it is made to save before its time is up: see ``node.stopping``.
+        resume: words for the end of the entry's argv from the second attempt on.
+        save_by: the option by which it is told after how much time to save and stop, "" if it has
+            none.
     """
 
     title: str
@@ -73,3 +78,6 @@ class Launch:
     scratch: Scratch | None = None
     checkpoints: str | None = None
     sentinel: str | None = None
+    stop: Literal["signal", "sentinel", "deadline", "interval"] = "interval"
+    resume: tuple[str, ...] = ()
+    save_by: str = ""

@@ -106,6 +106,8 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         scratch=scratch,
         checkpoints=f"{output}/{framework.checkpoints}" if recipe.checkpoint.enabled else None,
         sentinel=f"{output}/{sentinel}",
+        stop="sentinel",
+        resume=() if recipe.checkpoint.resume else ("--resume",),
     )
 
 

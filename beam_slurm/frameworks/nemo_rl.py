@@ -103,6 +103,10 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
             "slurm_managed_ray_cluster": 1,
         },
         checkpoints=f"{output}/{CHECKPOINTS}" if profile.recipe.checkpoint.enabled else None,
+        stop="deadline",
+        save_by="checkpointing.checkpoint_must_save_by"
+        if profile.recipe.checkpoint.enabled
+        else "",
     )
 
 

@@ -96,7 +96,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         "RAY_RUNTIME_ENV_HOOK": "ray._private.runtime_env.uv_runtime_env_hook.hook",
         **PATIENCE,
     }
-    if recipe.checkpoint.resume or recipe.training == "full":
+    if recipe.checkpoint.enabled or recipe.training == "full":  # in a new folder it begins anew
         environment["RESUME_MODE"] = "latest"
     if recipe.rollout and recipe.rollout.kv_cache != "bf16":
         environment["KV_CACHE_DTYPE"] = recipe.rollout.kv_cache

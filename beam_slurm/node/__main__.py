@@ -5,27 +5,21 @@ import sys
 if sys.version_info < (3, 8):
     sys.exit("beam-slurm: this node's python3 is older than 3.8: put a newer one first on PATH")
 
-from beam_slurm.node import (
-    address,
-    assets,
-    checkpoint,
-    contain,
-    drive,
-    examine,
-    lifeline,
-    ray,
-    supervise,
-)
+from importlib import import_module
 
+from beam_slurm.node import lifeline
+
+# Verb -> module, imported when it is called: a zipapp compiles what it imports each time.
 VERBS = {
-    "head": address,
-    "supervise": supervise,
-    "contain": contain,
-    "ray": ray,
-    "drive": drive,
-    "resume": checkpoint,
-    "verify": assets,
-    "examine": examine,
+    "inspect": "inspect",
+    "preflight": "preflight",
+    "supervise": "supervise",
+    "contain": "contain",
+    "ray": "ray",
+    "drive": "drive",
+    "left": "left",
+    "verify": "assets",
+    "examine": "examine",
 }
 
 
@@ -34,7 +28,8 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in VERBS:
         sys.exit("usage: node.pyz " + "|".join(VERBS) + " ...")
     lifeline.watch()
-    sys.exit(VERBS[sys.argv[1]].main(sys.argv[2:]))
+    verb = import_module("beam_slurm.node." + VERBS[sys.argv[1]])
+    sys.exit(verb.main(sys.argv[2:]))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _weights(folder: str) -> List[str]:
     single = os.path.join(folder, SINGLE)
     if not os.path.exists(index):
         if os.path.exists(single):
-            return _shard(single, [])[1]
+            return check_shard(single, [])[1]
         return ["%s has no weights: neither %s nor %s" % (folder, INDEX, SINGLE)]
     read, problem = _object(index)
     names = read.get("weight_map")
@@ -111,7 +111,7 @@ def _weights(folder: str) -> List[str]:
     damaged = []
     total = 0
     for shard in sorted(set(tensors) - set(missing)):
-        size, found = _shard(os.path.join(folder, shard), tensors[shard])
+        size, found = check_shard(os.path.join(folder, shard), tensors[shard])
         total += size
         damaged += found
     problems += damaged[:SHOWN]
@@ -126,7 +126,7 @@ def _weights(folder: str) -> List[str]:
     return problems
 
 
-def _shard(path: str, tensors: List[str]) -> Tuple[int, List[str]]:
+def check_shard(path: str, tensors: List[str]) -> Tuple[int, List[str]]:
     """(bytes of tensors, problems) of one file that is to hold ``tensors``."""
     try:
         size = os.path.getsize(path)

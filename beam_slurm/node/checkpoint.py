@@ -2,15 +2,18 @@
 
 Two of the frameworks start from scratch where one small file is missing, and end well, so their own
 exit code proves nothing. Layouts are those of the frameworks' main branches (the demo's: its
-``checkpoint.py``); only names, sizes and small files are read, never tensors.
+``checkpoint.py``); only names, sizes, ends and small files are read, never tensors.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from beam_slurm.node import events, shards
 
 
 class Found(NamedTuple):
@@ -52,6 +55,26 @@ def main(argv: List[str]) -> int:
 NOTHING = Found(None, None, [], None)
 
 
+class Layout(NamedTuple):
+    """How a framework lays out its checkpoints.
+
+    Attributes:
+        name: of a checkpoint's folder; its number may be spelled longer.
+        damage: (folder, checkpoint's path, number) to what is wrong with it, "" if nothing.
+        tracker: the file whose number it goes on from; "" if it goes by the names of folders.
+        unfinished: pattern of the name of a folder whose saving was broken off; "" if it has none.
+        passes_over: whether it leaves damaged ones alone by itself.
+        counts_from: the number of the first step.
+    """
+
+    name: str
+    damage: Callable[[str, str, int], str]
+    tracker: str = ""
+    unfinished: str = ""
+    passes_over: bool = False
+    counts_from: int = 1
+
+
 def latest(layout: str, folder: str) -> Found:
     """The checkpoint in ``folder`` that a framework would go on from.
 
@@ -62,125 +85,168 @@ def latest(layout: str, folder: str) -> Found:
     if not os.path.isdir(folder):
         return NOTHING
     try:
-        return LAYOUTS[layout](folder)
+        plan = LAYOUTS[layout]
+        return (_tracked if plan.tracker else _highest)(plan, folder)
     except OSError as error:
         return Found(None, None, ["%s cannot be read: %s" % (folder, error.strerror)], None)
 
 
-def _nemo_rl(folder: str) -> Found:
-    """The highest ``step_N``, whatever is in it: latest_checkpoint_status.json may run ahead."""
-    found = _numbered(folder, r"step_(\d+)")
-    problems = _unfinished(folder, r"tmp_step_\d+")
-    damage = {step: _nemo_rl_damage(found[step]) for step in found}
-    problems += ["%s is damaged: %s" % (found[step], why) for step, why in damage.items() if why]
+def mend(layout: str, folder: str) -> Tuple[Found, List[str]]:
+    """Put ``folder`` in order, so that the framework goes on from the newest whole checkpoint.
+
+    What is damaged or beyond that one gets a name that no framework reads, ``damaged-...``, and a
+    tracker file the number of that one. Nothing is deleted. Where nothing whole is left nothing is
+    touched. No one else may write to ``folder`` meanwhile; broken off, it can be called again.
+
+    Args:
+        layout: nemo-rl, skyrl, miles or demo.
+        folder: where the framework saves; may be missing.
+
+    Returns:
+        What lies there afterwards, and what was done, a line each.
+    """
+    done = []  # type: List[str]
+    problem = []
+    if os.path.isdir(folder):
+        try:
+            _mend(LAYOUTS[layout], folder, done)
+        except OSError as error:
+            problem = ["%s cannot be put in order: %s" % (folder, error)]
+    found = latest(layout, folder)
+    return found._replace(problems=found.problems + problem), done
+
+
+def _mend(plan: Layout, folder: str, done: List[str]) -> None:
+    found = _numbered(folder, plan.name)
+    last = _read_tracker(os.path.join(folder, plan.tracker))[0] if plan.tracker else None
+    # Beyond a tracker nothing counts as whole: its saving was not over. Without a number in it, the
+    # small files that are written last prove as much.
+    candidates = [number for number in found if last is None or number <= last]
+    whole = _newest_whole(plan, folder, {number: found[number] for number in candidates})
+    if whole is None:
+        return
+    if plan.tracker and last != whole:
+        events.write_file(os.path.join(folder, plan.tracker), "%d" % whole)
+        was = "nothing" if last is None else last
+        done.append("%s says %d now, and said %s" % (plan.tracker, whole, was))
+    for number in sorted(found, reverse=True):
+        if number > whole:
+            name = _set_aside(found[number])
+            done.append("%s is set aside as %s" % (found[number], name))
+
+
+def _set_aside(path: str) -> str:
+    """Give a folder a name that no framework reads, and return that name."""
+    parent, name = os.path.split(path)
+    for again in itertools.count(1):
+        aside = "damaged-%s%s" % (name, "-%d" % again if again > 1 else "")
+        if not os.path.lexists(os.path.join(parent, aside)):
+            break
+    os.rename(path, os.path.join(parent, aside))
+    return aside
+
+
+def _highest(plan: Layout, folder: str) -> Found:
+    """By the names of folders: NeMo RL takes the highest, whatever is in it, the demo a whole one.
+
+    NeMo RL's latest_checkpoint_status.json may run ahead of the folders: it is not asked.
+    """
+    found = _numbered(folder, plan.name)
+    problems = _unfinished(folder, plan.unfinished) if plan.unfinished else []
     newest = max(found, default=None)
-    if newest is None:
-        return Found(None, None, problems, None)
-    if damage[newest]:
-        whole = max((step for step in found if not damage[step]), default=None)
-        if whole is not None:
-            problems.append(
-                "NeMo RL takes the highest: move %s away to go on from step %d"
-                % (found[newest], whole)
-            )
+    whole = _newest_whole(plan, folder, found, problems)
+    if whole is None:
         return Found(None, None, problems, newest)
-    return Found(newest, found[newest], problems, newest)
+    if whole != newest and not plan.passes_over:
+        problems.append(
+            "NeMo RL takes the highest: move %s away to go on from step %d"
+            % (" and ".join(found[number] for number in found if number > whole), whole)
+        )
+        return Found(None, None, problems, newest)
+    return Found(whole, found[whole], problems, newest)
 
 
-def _nemo_rl_damage(path: str) -> str:
-    try:
-        with open(os.path.join(path, "training_info.json"), "rb") as file:
-            json.loads(file.read().decode())
-    except OSError:
-        return "it has no training_info.json"
-    except ValueError:
-        return "its training_info.json is no JSON"
-    return _empty(path, "policy/weights")
-
-
-def _skyrl(folder: str) -> Found:
-    """The step in the tracker; without one SkyRL starts from scratch, with a line in its log."""
-    tracker = os.path.join(folder, "latest_ckpt_global_step.txt")
-    found = _numbered(folder, r"global_step_(\d+)")
-    newest = max(found, default=None)
-    step, problem = _tracked(tracker)
-    if step is None:
-        if newest is None and not os.path.exists(tracker):
-            return NOTHING
-        return Found(None, None, [problem], newest)
-    problems = [
-        "%s is further than %s (%d): its saving was broken off" % (found[other], tracker, step)
-        for other in sorted(found)
-        if other > step
-    ]
-    path = os.path.join(folder, "global_step_%d" % step)
-    why = "it is not there" if step not in found else ""
-    if not why and not _size(os.path.join(path, "trainer_state.pt")):
-        why = "it has no trainer_state.pt"
-    why = why or _empty(path, "policy")
-    if why:
-        return Found(None, None, ["%s is damaged: %s" % (path, why), *problems], newest)
-    return Found(step, path, problems, newest)
-
-
-def _miles(folder: str) -> Found:
-    """Ids of rollouts count from 0: the checkpoint of id N has N + 1 rollouts behind it."""
-    tracker = os.path.join(folder, "latest_checkpointed_iteration.txt")
-    found = _numbered(folder, r"iter_(\d{7})")
-    newest = max(found) + 1 if found else None
-    last, problem = _tracked(tracker)
+def _tracked(plan: Layout, folder: str) -> Found:
+    """By the number in a tracker file; without one SkyRL and Miles start from scratch."""
+    tracker = os.path.join(folder, plan.tracker)
+    found = _numbered(folder, plan.name)
+    steps = 1 - plan.counts_from  # behind a checkpoint, more than its number
+    newest = max(found) + steps if found else None
+    last, problem = _read_tracker(tracker)
     if last is None:
         if newest is None and not os.path.exists(tracker):
             return NOTHING
         return Found(None, None, [problem], newest)
     problems = [
         "%s is further than %s (%d): its saving was broken off" % (found[other], tracker, last)
-        for other in sorted(found)
+        for other in found
         if other > last
     ]
-    path = os.path.join(folder, "iter_%07d" % last)
-    why = _empty(path, ".") if last in found else "it is not there"
-    state = os.path.join(folder, "rollout", "global_dataset_state_dict_%d.pt" % last)
+    path = found.get(last, os.path.join(folder, plan.name % last))
+    why = plan.damage(folder, path, last) if last in found else "it is not there"
     if why:
         return Found(None, None, ["%s is damaged: %s" % (path, why), *problems], newest)
-    if not _size(state):
-        return Found(None, None, ["%s is not there, or empty" % state, *problems], newest)
-    return Found(last + 1, path, problems, newest)
+    return Found(last + steps, path, problems, newest)
 
 
-def _demo(folder: str) -> Found:
-    """The newest whole ``step_N``; whatever else there is, it leaves alone."""
-    found = _numbered(folder, r"step_(\d+)")
-    problems = _unfinished(folder, r"tmp_step_\d+")
-    whole = []
-    for step, path in found.items():
-        names = ("model.pt", "optimizer.pt", "state.json")
-        lost = [name for name in names if not _size(os.path.join(path, name))]
-        if lost:
-            problems.append("%s is damaged: it has no %s" % (path, ", ".join(lost)))
-        else:
-            whole.append(step)
-    newest = max(found, default=None)
-    if not whole:
-        return Found(None, None, problems, newest)
-    return Found(max(whole), found[max(whole)], problems, newest)
+def _newest_whole(
+    plan: Layout, folder: str, found: Dict[int, str], problems: Optional[List[str]] = None
+) -> Optional[int]:
+    """The highest number whose checkpoint is whole; what is wrong with those above goes to
+    ``problems``. Older ones are not looked at: that would take long where all are kept."""
+    for number in sorted(found, reverse=True):
+        why = plan.damage(folder, found[number], number)
+        if not why:
+            return number
+        if problems is not None:
+            problems.append("%s is damaged: %s" % (found[number], why))
+    return None
 
 
-LAYOUTS: Dict[str, Callable[[str], Found]] = {
-    "nemo-rl": _nemo_rl,
-    "skyrl": _skyrl,
-    "miles": _miles,
-    "demo": _demo,
+def _nemo_rl_damage(folder: str, path: str, step: int) -> str:
+    return (
+        _json_damage(path, "training_info.json")
+        or _empty(path, "policy/weights")
+        or shards.damage(path)
+    )
+
+
+def _skyrl_damage(folder: str, path: str, step: int) -> str:
+    return _lost(path, "trainer_state.pt") or _empty(path, "policy") or shards.damage(path)
+
+
+def _miles_damage(folder: str, path: str, number: int) -> str:
+    """The state of the data is written after the model, into a folder of its own."""
+    name = "rollout/global_dataset_state_dict_%d.pt" % number
+    state = shards.torch_damage(os.path.join(folder, name))
+    return _empty(path, ".") or shards.damage(path) or ("%s %s" % (name, state) if state else "")
+
+
+def _demo_damage(folder: str, path: str, step: int) -> str:
+    return (
+        _lost(path, "model.pt", "optimizer.pt", "state.json")
+        or _json_damage(path, "state.json")
+        or shards.damage(path)
+    )
+
+
+LAYOUTS: Dict[str, Layout] = {
+    "nemo-rl": Layout("step_%d", _nemo_rl_damage, unfinished=r"tmp_step_\d+"),
+    "skyrl": Layout("global_step_%d", _skyrl_damage, "latest_ckpt_global_step.txt"),
+    # Ids of rollouts count from 0: the checkpoint of id N has N + 1 rollouts behind it.
+    "miles": Layout("iter_%07d", _miles_damage, "latest_checkpointed_iteration.txt", counts_from=0),
+    "demo": Layout("step_%d", _demo_damage, unfinished=r"tmp_step_\d+", passes_over=True),
 }
 
 
-def _numbered(folder: str, pattern: str) -> Dict[int, str]:
+def _numbered(folder: str, name: str) -> Dict[int, str]:
     """Paths of the sub-folders of this name, by their number, lowest first."""
+    pattern = re.sub("%.*d", r"(\\d+)", name)
     found = {}
-    for name in os.listdir(folder):
-        match = re.fullmatch(pattern, name)
-        if match and os.path.isdir(os.path.join(folder, name)):
-            found[int(match.group(1))] = os.path.join(folder, name)
+    for entry in os.listdir(folder):
+        match = re.fullmatch(pattern, entry)
+        if match and os.path.isdir(os.path.join(folder, entry)):
+            found[int(match.group(1))] = os.path.join(folder, entry)
     return dict(sorted(found.items()))
 
 
@@ -192,7 +258,7 @@ def _unfinished(folder: str, pattern: str) -> List[str]:
     ]
 
 
-def _tracked(path: str) -> Tuple[Optional[int], str]:
+def _read_tracker(path: str) -> Tuple[Optional[int], str]:
     """(the number in a tracker file, what is wrong with it)."""
     try:
         with open(path, "rb") as file:
@@ -212,8 +278,17 @@ def _empty(path: str, name: str) -> str:
         return "it has no %s" % name
 
 
-def _size(path: str) -> int:
+def _lost(path: str, *names: str) -> str:
+    lost = [name for name in names if not os.path.isfile(os.path.join(path, name))]
+    return "it has no " + ", ".join(lost) if lost else ""
+
+
+def _json_damage(path: str, name: str) -> str:
     try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
+        with open(os.path.join(path, name), "rb") as file:
+            json.loads(file.read().decode())
+    except FileNotFoundError:
+        return "it has no " + name
+    except ValueError:
+        return "its %s is no JSON" % name
+    return ""

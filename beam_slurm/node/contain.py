@@ -94,7 +94,7 @@ class Task:
         self.homes = home  # what the names of all roles begin with
         self.home = "%s-%s" % (home, self.role) if home else ""
         self.node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        attempt = (os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_RESTART_COUNT") or "0")
+        attempt = (os.environ["SLURM_JOB_ID"], os.environ.get("BEAM_SLURM_ATTEMPT", "0"))
         self.label = "%s=%s" % (LABEL, "-".join((*attempt, self.node)))
         self.name = "-".join(("beam", *attempt, self.node, self.role))
         self.named = self.runtime in DAEMONS
@@ -300,20 +300,11 @@ def _devices(gpus: int, assign: Optional[str]) -> List[str]:
     fit.check(gpus, 0)
     if not assign:
         return []
-    # By their numbers on the node: where cgroups hide the others, CUDA_VISIBLE_DEVICES counts anew.
-    given = next(
-        (
-            os.environ[name]
-            for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-            if os.environ.get(name)
-        ),
-        "",
-    )
-    found = [device.strip() for device in given.split(",") if device.strip()]
+    found = fit.given_gpus()
     if len(found) != gpus:
         raise fit.Unfit(
             "Slurm has given this step %d GPUs (%s), the job wants %d a node"
-            % (len(found), given or "none named", gpus)
+            % (len(found), ",".join(found) or "none named", gpus)
         )
     if assign == "cdi":
         return ["--device=nvidia.com/gpu=" + device for device in found]

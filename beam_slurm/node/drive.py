@@ -9,17 +9,22 @@ import signal
 import subprocess
 import time
 from types import FrameType
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from beam_slurm.node import dashboard, events, gcs, processes
 
 NOT_UP = 69  # EX_UNAVAILABLE: Ray never became what the job needs
 
-GRACE = 5.0  # seconds that what the entry leaves running gets to end by itself
+PATIENCE = 8  # seconds that the entry gets to end by itself once it was told to
+GRACE = 5.0  # the same for what it leaves running
 
 
 class NotUp(Exception):
-    """Ray is not what was asked for; the text names the nodes."""
+    """Ray is not what was asked for; ``missing`` are the nodes that are not there."""
+
+    def __init__(self, why: str, missing: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.missing = list(missing)
 
 
 def main(argv: List[str]) -> int:
@@ -28,7 +33,6 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--nodes", required=True, help="all nodes of the job: a,b,c")
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of all nodes together")
     parser.add_argument("--deadline", type=float, required=True, help="seconds until Ray is up")
-    parser.add_argument("--attempt", required=True)
     parser.add_argument("--dashboard", action="store_true", help="wait for Ray's dashboard too")
     parser.add_argument("entry", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
@@ -37,17 +41,18 @@ def main(argv: List[str]) -> int:
     processes.adopt_orphans()
     processes.raise_limits()
     try:
-        gate(args.nodes.split(","), args.gpus, args.deadline, args.attempt)
+        gate(args.nodes.split(","), args.gpus, args.deadline)
         if args.dashboard:
             dashboard.wait(args.deadline)
     except (NotUp, dashboard.Silent) as problem:
-        events.record(args.attempt, events.make("gate-failed", why=str(problem)))
+        missing = problem.missing if isinstance(problem, NotUp) else []
+        events.tell(events.make("gate-failed", why=str(problem), missing=missing))
         events.say(str(problem))
         return NOT_UP
-    return run(entry, environment, args.attempt)
+    return run(entry, environment)
 
 
-def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
+def gate(nodes: List[str], gpus: int, seconds: float) -> None:
     """Return when exactly ``nodes`` are alive in Ray and have ``gpus`` GPUs together.
 
     Raises:
@@ -58,7 +63,7 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
     try:
         client = gcs.connect(seconds)
     except gcs.NoRay as problem:
-        raise NotUp(str(problem)) from None
+        raise NotUp(str(problem), nodes[:1]) from None
     joined = {}  # type: Dict[str, float]
     why = "Ray's head does not answer"
     while True:
@@ -68,42 +73,48 @@ def gate(nodes: List[str], gpus: int, seconds: float, attempt: str) -> None:
             why = "asking Ray for its nodes failed: %s: %s" % (type(error).__name__, error)
         else:
             for name in sorted(set(alive) - set(joined)):
-                events.record(attempt, events.make("node-up", node=name))
+                events.tell(events.make("node-up", node=name))
             joined = alive
             why = difference(nodes, gpus, joined)
             if not why:
-                events.record(
-                    attempt,
-                    events.make("ray-up", nodes=len(nodes), gpus=gpus, since=round(began, 3)),
-                )
+                since = round(began, 3)
+                events.tell(events.make("ray-up", nodes=len(nodes), gpus=gpus, since=since))
                 events.say(
                     "Ray is up: %d nodes, %d GPUs, %.1f s after this step began"
                     % (len(nodes), gpus, time.time() - began)
                 )
                 return
         if time.monotonic() > deadline:
-            raise NotUp("%s (waited %.0f s)" % (why, seconds))
+            missing = [name for name in nodes if name not in joined]
+            raise NotUp("%s (waited %.0f s)" % (why, seconds), missing)
         time.sleep(0.1)
 
 
-def run(entry: List[str], environment: Dict[str, str], attempt: str) -> int:
+def run(entry: List[str], environment: Dict[str, str]) -> int:
     """Run the entry as a child, pass signals on, and return its code as a shell would."""
     try:
         child = subprocess.Popen(entry, env=environment, stdin=subprocess.DEVNULL)
     except OSError as problem:
         why = "cannot start %s: %s" % (entry[0], problem.strerror)
-        events.record(attempt, events.make("entry-failed", why=why))
+        events.tell(events.make("entry-failed", why=why))
         return 127
 
     def forward(number: int, frame: Optional[FrameType]) -> None:
         child.send_signal(number)
+        if number != signal.SIGUSR1:
+            signal.alarm(PATIENCE)
+
+    def overdue(number: int, frame: Optional[FrameType]) -> None:
+        child.kill()  # it hangs, or is stopped: then it does not even hear
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, forward)
-    events.record(attempt, events.make("entry-started", pid=child.pid))
+    signal.signal(signal.SIGALRM, overdue)
+    events.tell(events.make("entry-started", pid=child.pid))
     code = child.wait()
     code = 128 - code if code < 0 else code
-    events.record(attempt, events.make("entry-ended", code=code))
+    os.write(1, b"\n")  # the entry's last line may have no end
+    events.tell(events.make("entry-ended", code=code))
     processes.end_all(GRACE)
     return code
 

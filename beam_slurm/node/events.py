@@ -1,8 +1,7 @@
 """What happened in an attempt, as JSON lines: the one record that status and --wait read.
 
-The node steps have no file of their own to write to: they print their events, srun carries the
-lines to the supervisor, and it writes them down. Only the head's gate appends by itself; it runs
-on the supervisor's host, so both see one file system cache.
+The steps have no file of their own to write to: they print their events, srun carries the lines to
+the supervisor, and it writes them down.
 """
 
 import json
@@ -31,9 +30,9 @@ def record(attempt: str, event: Dict[str, Any]) -> None:
         os.close(handle)
 
 
-def tell(event: Dict[str, Any]) -> None:
-    """Print one event for the supervisor at the other end of srun."""
-    os.write(1, (json.dumps(event) + "\n").encode())
+def tell(event: Dict[str, Any], voice: int = 1) -> None:
+    """Print one event for the supervisor at the other end of srun; ``voice`` is standard output."""
+    os.write(voice, (json.dumps(event) + "\n").encode())
 
 
 def say(text: str) -> None:

@@ -46,6 +46,11 @@ def for_node(ip: str, job: int, gcs: int, head: bool) -> Dict[str, int]:
     }
 
 
+def of_raylet(gcs: int) -> int:
+    """Where a node's raylet most likely listens: in the head's block, if that is free there too."""
+    return gcs - GCS + NODE
+
+
 def metrics_of_head(gcs: int) -> Dict[str, str]:
     """Variables for the metrics servers that only the head has."""
     return {

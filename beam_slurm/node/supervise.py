@@ -1,266 +1,204 @@
-"""Verb ``supervise``: run the Ray step and the driver step; whoever ends first decides.
+"""Verb ``supervise``: run one attempt to its end, and see to what follows.
 
 The batch script becomes this process, so Slurm's signals arrive here and the job's exit code is
-what ``main`` returns: the driver's, or 69 if Ray failed beneath it. outcome.json tells the rest.
+what ``main`` returns. It starts the Ray step and the driver step; whoever ends first decides. While
+they run it watches that the run gets on, and before the time limit it has the framework save.
 """
 
-import contextlib
+import argparse
 import json
 import os
-import re
-import selectors
 import signal
-import subprocess
-import sys
 import time
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-from beam_slurm.node import events
-from beam_slurm.node.drive import NOT_UP
-from beam_slurm.node.ray import STOP
-from beam_slurm.node.raylog import how
+from beam_slurm.node import again, attempts, course, events, outcome, ports, settle
+from beam_slurm.node.mask import Mask, names_in
+from beam_slurm.node.progress import Progress
+from beam_slurm.node.pulse import Pulse
+from beam_slurm.node.steps import Steps
+from beam_slurm.node.stopping import WAYS, Stopping
+from beam_slurm.node.watchdog import Limits, Watchdog
 
-TEARDOWN = 10.0  # seconds that the steps get to end by themselves once the run is over
-CANCELLED = 128 + signal.SIGTERM
-
-# How srun names the node that a message is about.
-SRUN = re.compile(r"^srun: error: (?:Task launch for \S+ failed on node )?([\w.-]+): (.+)$")
-NODE_FAILURE = re.compile(r"^srun: error: (Node failure) on ([\w.-]+)")
+DUMP = 25.0  # seconds that the nodes get for stack dumps
+LOOK = 1.0  # seconds between two looks at the clock
 
 
 def main(argv: List[str]) -> int:
-    """``ATTEMPT COUNT`` and then COUNT words of the Ray step and those of the driver step."""
-    attempt, count, words = argv[0], int(argv[1]), argv[2:]
-    supervisor = Supervisor(attempt)
-    supervisor.start(words[:count], words[count:])
+    """Run the attempt: ``OPTIONS -- COUNT``, COUNT words of the Ray step, the driver step's."""
+    parser = argparse.ArgumentParser(prog="node.pyz supervise")
+    course.options(parser)
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("--on", required=True, help="the nodes that train: a,b,c")
+    parser.add_argument("--stop", choices=WAYS, default="interval", help="how it is made to save")
+    parser.add_argument("--sentinel", default="", help="the file that makes it save")
+    parser.add_argument("--watch", default="", help="seconds: startup,silence,step,pause")
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    args = parser.parse_args(argv)
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    count, words = int(words[0]), words[1:]
+    supervisor = Supervisor(args)
+    supervisor.steps.start(words[:count], words[count:])
     supervisor.until_decided()
     supervisor.tear_down()
-    outcome = supervisor.outcome()
-    events.write_file(os.path.join(attempt, "outcome.json"), json.dumps(outcome, indent=1) + "\n")
-    _remove(os.path.join(attempt, "ray.token"))
-    events.record(attempt, events.make("ended", code=outcome["exit_code"]))
-    events.say("%s: %s (exit code %d)" % (outcome["state"], outcome["cause"], outcome["exit_code"]))
-    return int(outcome["exit_code"])
+    found = outcome.of(supervisor)
+    supervisor.flush()
+    return settle.settle(supervisor.rules, args.attempt, found)
 
 
 class Supervisor:
-    """Two steps of one job, what they say, and what becomes of them."""
+    """One attempt: its steps, how far it has come, and what became of it.
 
-    def __init__(self, attempt: str) -> None:
-        self.attempt = attempt
+    Attributes:
+        first: the step that ended first, "" if none had when it was decided.
+        cancelled: Slurm or a person has asked for the end.
+        stuck: why the watchdog thinks that nothing goes on any more, "" if it does not.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.rules = course.rules(args)
+        self.attempt = args.attempt  # type: str
+        self.nodes = args.on.split(",")  # type: List[str]
         self.began = time.time()
+        self.job = os.environ["SLURM_JOB_ID"]
+        self.restart = again.restarts()
+        secrets = os.environ.get("BEAM_SLURM_SECRETS", "").split()
+        self.mask = Mask(names_in(os.environ, secrets))
+        self.progress = Progress(args.framework)
+        self.first = ""
         self.cancelled = False
-        self.killing = False  # from here on, what srun says of dying tasks is our own doing
-        self.failure = None  # type: Optional[Dict[str, Any]]
-        self.guessed = False  # the failure is but srun's remark about an exit code
-        self.first = ""  # the step that ended first
-        self.rest = b""
-        self.selector = selectors.DefaultSelector()
-        # A signal writes to this pipe, so that waiting for output notices it.
-        self.wake, waker = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(waker, False)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, self._cancel)
-        signal.signal(signal.SIGINT, self._cancel)
-        self.selector.register(self.wake, selectors.EVENT_READ)
-
-    def start(self, ray: List[str], driver: List[str]) -> None:
-        """Start both steps at once. Ray's output comes here, the driver's goes to the job's log."""
-        self.ray_words = ray
-        self.ray = subprocess.Popen(
-            ray, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        self.driver = subprocess.Popen(driver, stdin=subprocess.DEVNULL)
-        assert self.ray.stdout is not None
-        self.output = self.ray.stdout.fileno()
-        os.set_blocking(self.output, False)
-        self.selector.register(self.output, selectors.EVENT_READ)
+        self.warned = False
+        self.stuck = ""
+        self.lost = []  # type: List[Dict[str, Any]]
+        self.pulse = None  # type: Optional[Pulse]
+        self.steps = Steps(self.attempt, self._show, self._heard)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._cancel)
+        signal.signal(signal.SIGUSR1, self._warn)
+        history = attempts.history(self.rules.run)
+        self.ends = course.ends(self.rules, self.job, history)
+        self.stopping = Stopping(args, self.ends, self.steps)
+        self.watchdog = None  # type: Optional[Watchdog]
+        if args.watch:
+            limits = Limits(*map(float, args.watch.split(",")))
+            self.watchdog, self.silence = Watchdog(limits, time.monotonic()), limits.silence
 
     def until_decided(self) -> None:
-        """Wait until a step has ended, a node has failed or the job is cancelled."""
-        while not (self.failure or self.cancelled or self._ended()):
-            self._turn(None)
-        if self.guessed:  # scancel ends the steps and this process at once: who is first is chance
+        """Wait until a step has ended, a node has failed, or the end is wanted."""
+        steps = self.steps
+        while not (steps.failure or self.cancelled or steps.ended or self.stopping.done):
+            steps.turn(LOOK)
+            self._look()
+            if self.stuck:
+                break
+        if steps.guessed:  # scancel ends the steps and this process at once: who is first is chance
             deadline = time.monotonic() + 1
             while not self.cancelled and time.monotonic() < deadline:
-                self._turn(deadline - time.monotonic())
-        self.first = self._ended()
+                steps.turn(max(0.0, deadline - time.monotonic()))
+        self.first = steps.ended
 
     def tear_down(self) -> None:
-        """End what still runs: first as a request, after TEARDOWN seconds by srun's kill."""
-        if self.failure and self.driver.poll() is None:
-            self.driver.terminate()
-        if self.ray.poll() is None:
-            self.ray.send_signal(STOP)
-        for last_word in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + TEARDOWN
-            while self._running() and time.monotonic() < deadline:
-                self._turn(deadline - time.monotonic())
-            for step in self._running():
-                self.killing = True
-                step.send_signal(last_word)
-        self._read()
-        if self._lost() and not self.cancelled:
-            self._clean()
+        """End what still runs, and what killed tasks have left on the nodes."""
+        failure = self.steps.failure or {}
+        lost = [str(failure["node"])] if failure.get("lost") else []
+        self.steps.tear_down(not self.cancelled, lost, self.nodes)
+        if self._left_something() and not self.cancelled and not lost:
+            self.steps.clean()
 
-    def _lost(self) -> bool:
+    def flush(self) -> None:
+        """Put into the log what was held back as the possible beginning of a secret."""
+        _write(self.mask.flush())
+
+    @property
+    def said(self) -> Dict[str, Dict[str, Any]]:
+        """The last event of each kind."""
+        return {event["beam-slurm"]: event for event in attempts.told(self.attempt)}
+
+    def _look(self) -> None:
+        """What no output tells: the time, and silence."""
+        for event in self.lost:
+            self.steps.fail(event)
+        if self.warned or time.time() > self.ends - self.args.lead:
+            self.stopping.look()
+            return
+        if self.watchdog is None or self.steps.ended:
+            return
+        now = time.monotonic()
+        why = self.watchdog.stuck(now)
+        if why and self.stopping.saved_since(self.silence):
+            self.watchdog.checkpoint(now)
+            why = self.watchdog.stuck(now)
+        if why:
+            self._dump(why)
+
+    def _dump(self, why: str) -> None:
+        """Nothing goes on any more: let each node write down what its processes are doing."""
+        self.stuck = why
+        events.record(self.attempt, events.make("stuck", why=why))
+        events.say("stuck: %s; stack dumps go to %s/stacks" % (why, self.attempt))
+        self.steps.ray.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + DUMP
+        while not self.cancelled and time.monotonic() < deadline:
+            dumped = {e["node"] for e in self.steps.events if e["beam-slurm"] == "stacks"}
+            if self.steps.ended or dumped >= set(self.nodes):
+                return
+            self.steps.turn(max(0.0, deadline - time.monotonic()))
+
+    def _show(self, line: bytes) -> None:
+        _write(self.mask.whole(line))
+
+    def _heard(self, data: bytes) -> None:
+        """Follow the run by what its driver says."""
+        _write(self.mask.feed(data))
+        before, lines = self.progress.last, self.progress.heard
+        phase = self.progress.phase
+        self.progress.feed(data)
+        if self.progress.last != before:
+            events.record(self.attempt, events.make("step", step=self.progress.last))
+        if self.watchdog:
+            now = time.monotonic()
+            if self.progress.last is not None and self.progress.last != before:
+                self.watchdog.step(now, self.progress.last)
+            elif self.progress.heard != lines:
+                self.watchdog.line(now)
+            if self.progress.phase != phase:
+                self.watchdog.phase(now, self.progress.phase)
+        if self.pulse is None and "ray-up" in {e["beam-slurm"] for e in self.steps.events}:
+            self._feel_pulse()
+
+    def _feel_pulse(self) -> None:
+        try:
+            with open(os.path.join(self.attempt, "address.json")) as file:
+                known = json.load(file)
+        except (OSError, ValueError):
+            return
+        port = ports.of_raylet(known["gcs"])
+        others = {node: (ip, port) for node, ip in known["addresses"].items()}
+        self.pulse = Pulse(others, self._lose)
+        self.pulse.start()
+
+    def _lose(self, node: str, why: str) -> None:
+        self.lost.append(events.make("node-failed", node=node, why=why, lost=True))
+        self.steps.notice()
+
+    def _left_something(self) -> bool:
         """Whether a task ended without a chance to tidy up."""
-        if self.ray.returncode not in (0, 1):
+        if self.steps.ray.returncode not in (0, 1):
             return True
         # What was below a killed driver ended with its step, except for a daemon's container.
-        spoke = {"entry-ended", "entry-failed", "gate-failed"} & set(_said(self.attempt))
-        return "contain" in self.ray_words and not spoke
-
-    def _clean(self) -> None:
-        """A task that was killed could not tidy up, and srun killed the others with it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [*self.ray_words, "--clean"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=3 * TEARDOWN,
-                check=False,
-            )
-
-    def outcome(self) -> Dict[str, Any]:
-        """Who failed first, where, why, and the job's exit code."""
-        code = _shell_code(self.driver.returncode)
-        found = {
-            "state": "failed",
-            "component": "entry",
-            "node": None,
-            "exit_code": code,
-            "cause": "",
-            "log": None,
-            "lines": [],
-            "began": round(self.began, 3),
-            "ended": round(time.time(), 3),
-        }  # type: Dict[str, Any]
-        said = _said(self.attempt)
-        if self.cancelled:
-            found.update(
-                state="cancelled", exit_code=CANCELLED, component="slurm", cause="the job was ended"
-            )
-        elif self.first == "driver" and code == 0:
-            found.update(state="succeeded", cause="the entry finished")
-        elif self.failure:
-            # The driver's own code if it ended by itself; srun's if we ended it means nothing.
-            found.update(
-                component="ray",
-                node=self.failure.get("node"),
-                cause="%s: %s" % (self.failure.get("node"), self.failure.get("why")),
-                log=self.failure.get("log"),
-                lines=self.failure.get("lines", []),
-                exit_code=code if self.first == "driver" and code else NOT_UP,
-            )
-        elif self.first == "ray":
-            found.update(
-                component="ray",
-                cause="the Ray step ended (srun's exit code %s)" % self.ray.returncode,
-                exit_code=NOT_UP,
-            )
-        elif "gate-failed" in said:
-            found.update(component="gate", cause=said["gate-failed"]["why"])
-        elif "entry-failed" in said:
-            found.update(cause=said["entry-failed"]["why"])
-        elif "entry-ended" in said:
-            found.update(cause="the entry " + how(code))
-        else:
-            found.update(component="slurm", cause="the driver step " + how(code))
-        return found
+        spoke = {"entry-ended", "entry-failed", "gate-failed"} & set(self.said)
+        return "contain" in self.steps.ray_words and not spoke
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        self.cancelled = self.cancelled or self.failure is None or self.guessed
+        self.cancelled = self.cancelled or self.steps.failure is None or self.steps.guessed
 
-    def _ended(self) -> str:
-        if self.driver.poll() is not None:
-            return "driver"
-        return "ray" if self.ray.poll() is not None else ""
-
-    def _running(self) -> List["subprocess.Popen[bytes]"]:
-        return [step for step in (self.driver, self.ray) if step.poll() is None]
-
-    def _turn(self, seconds: Optional[float]) -> None:
-        """Wait for output, a signal or the end of a child, at most ``seconds``."""
-        for key, _ in self.selector.select(seconds):
-            if key.fd == self.wake:
-                os.read(self.wake, 512)
-            else:
-                self._read()
-
-    def _read(self) -> None:
-        """Take in what the Ray step has said since."""
-        while True:
-            try:
-                part = os.read(self.output, 65536)
-            except BlockingIOError:
-                return
-            except OSError:
-                part = b""
-            if not part:
-                if self.output in self.selector.get_map():
-                    self.selector.unregister(self.output)
-                return
-            *lines, self.rest = (self.rest + part).split(b"\n")
-            for line in lines:
-                self._hear(line.decode(errors="replace"))
-
-    def _hear(self, line: str) -> None:
-        event = events.parse(line)
-        if event is None:
-            print(line, file=sys.stderr, flush=True)
-            self._hear_srun(line)
-            return
-        if event["beam-slurm"] == "node-failed":
-            events.say("%s: %s" % (event.get("node"), event.get("why")))
-            for text in event.get("lines", []):
-                events.say("  | " + text)
-            # Once the run is decided, that is our own doing. But Ray's word on a death that came
-            # before, with its log, may come after the end of the entry that died of it.
-            if self.cancelled or (self.first == "driver" and "log" not in event):
-                return
-            self._fail(event)
-        events.record(self.attempt, event)
-
-    def _hear_srun(self, line: str) -> None:
-        told, lost = SRUN.match(line), NODE_FAILURE.match(line)
-        if lost:  # Slurm then ends the job, as scancel would
-            event = events.make("node-failed", node=lost.group(2), why=lost.group(1))
-            self.cancelled = False
-            self._fail(event)
-        elif told and not (
-            self.failure or self.killing or self.cancelled or self.first == "driver"
-        ):
-            event = events.make("node-failed", node=told.group(1), why=told.group(2))
-            self._fail(event, guessed=True)
-        else:
-            return
-        events.record(self.attempt, event)
-
-    def _fail(self, event: Dict[str, Any], guessed: bool = False) -> None:
-        """The first failure is the cause; a node's own word is worth more than srun's remark."""
-        if self.failure is None or self.guessed:
-            self.failure, self.guessed = event, guessed
+    def _warn(self, number: int, frame: Optional[FrameType]) -> None:
+        self.warned = True
 
 
-def _said(attempt: str) -> Dict[str, Dict[str, Any]]:
-    """The last event of each kind in this attempt."""
-    try:
-        with open(os.path.join(attempt, "events.jsonl")) as file:
-            found = [events.parse(line) for line in file]
-    except OSError:
-        return {}
-    return {event["beam-slurm"]: event for event in found if event}
-
-
-def _shell_code(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+def _write(data: bytes) -> None:
+    """Into the job's log, at once."""
+    while data:
+        data = data[os.write(1, data) :]

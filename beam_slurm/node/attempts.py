@@ -1,0 +1,107 @@
+"""The attempts of a run: numbered over all its jobs, each in a folder of its own.
+
+What a later attempt must know of the earlier ones is in their outcome.json: how far they came, how
+they ended, and which nodes are not to be used again.
+"""
+
+import json
+import os
+import re
+from typing import Any, Dict, List, Set
+
+from beam_slurm.node import events
+
+FOLDER = re.compile(r"attempt-(\d+)")
+
+Outcome = Dict[str, Any]
+
+
+def begin(run: str) -> str:
+    """Make the next attempt's folder; its path.
+
+    An attempt before it that has left no outcome gets one: nobody was there any more to write it.
+    """
+    for folder in folders(run):
+        if not outcome(folder):
+            _write_off(folder)
+    while True:
+        folder = os.path.join(run, "attempt-%d" % len(folders(run)))
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:  # two jobs of one run, by somebody's hand
+            continue
+        os.mkdir(os.path.join(folder, "ray"), 0o700)
+        return folder
+
+
+def number(attempt: str) -> int:
+    """An attempt's number, by its folder."""
+    match = FOLDER.fullmatch(os.path.basename(attempt))
+    assert match is not None
+    return int(match.group(1))
+
+
+def folders(run: str) -> List[str]:
+    """The attempts' folders, oldest first."""
+    found = [name for name in os.listdir(run) if FOLDER.fullmatch(name)]
+    return [os.path.join(run, name) for name in sorted(found, key=lambda name: int(name[8:]))]
+
+
+def history(run: str) -> List[Outcome]:
+    """The outcomes of all attempts that are over, oldest first."""
+    return [found for found in map(outcome, folders(run)) if found]
+
+
+def outcome(attempt: str) -> Outcome:
+    """An attempt's outcome.json; {} while there is none."""
+    try:
+        with open(os.path.join(attempt, "outcome.json")) as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def blamed(run: str) -> Set[str]:
+    """Nodes that this run does not use again."""
+    return {node for past in history(run) for node in past.get("blamed") or []}
+
+
+def told(attempt: str) -> List[Dict[str, Any]]:
+    """An attempt's events, oldest first."""
+    try:
+        with open(os.path.join(attempt, "events.jsonl"), errors="replace") as file:
+            found = [events.parse(line) for line in file]
+    except OSError:
+        return []
+    return [event for event in found if event]
+
+
+def _write_off(attempt: str) -> None:
+    said = told(attempt)
+    times = [event["time"] for event in said] or [os.stat(attempt).st_mtime]
+    steps = [event["step"] for event in said if event["beam-slurm"] == "step"]
+    entered = any(event["beam-slurm"] == "entry-started" for event in said)
+    began = {event["beam-slurm"]: event for event in said}.get("batch-started", {})
+    lost = {
+        "state": "failed",
+        "class": "node",
+        "component": "slurm",
+        "node": None,
+        "exit_code": 69,
+        "cause": "it ended without a word: its first node was lost, or Slurm ended the job at once",
+        "do": "",
+        "log": None,
+        "lines": [],
+        "began": times[0],
+        "ended": times[-1],
+        "job": began.get("job"),
+        "restart": began.get("restart", 0),
+        "nodes": began.get("nodes", []),
+        "entered": entered,
+        "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
+        "blamed": [],
+        "next": {"how": "slurm", "why": "Slurm has started the job again", "job": None},
+        "stopped": "",
+    }
+    events.write_file(os.path.join(attempt, "outcome.json"), json.dumps(lost, indent=1) + "\n")

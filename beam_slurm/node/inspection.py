@@ -1,0 +1,156 @@
+"""One step on all nodes that are asked: what it says, and the canaries of shared folders."""
+
+import contextlib
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from typing import Dict, List, Mapping, Optional
+
+from beam_slurm.node import canary, check, events, inspect
+from beam_slurm.node.check import FAIL, Check
+from beam_slurm.node.steps import SRUN
+from beam_slurm.node.verdicts import Report
+
+KILL = 5.0  # seconds that srun gets to end its step
+FACTS = ("address", "gcs", "dashboard", "clock", "python")
+
+
+class Inspection:
+    """One step on all nodes that are asked, and what they say.
+
+    Args:
+        nodes: their names.
+        words: the step's command line; ``srun`` is told the nodes.
+        seconds: how long the step may take.
+    """
+
+    def __init__(self, nodes: List[str], words: List[str], seconds: float) -> None:
+        self.nodes = nodes
+        self.word = secrets.token_hex(8)
+        self.words = [*_on(nodes, words), "--canary", self.word]
+        self.folders = inspect.parser().parse_args(words[words.index("inspect") + 1 :]).shared
+        self.seconds = seconds
+        self.reports = {}  # type: Dict[str, Report]
+        self.remarks = {}  # type: Dict[str, str]
+        self.ended = False  # the step has, by itself
+        self.last = ""  # what the step said last that was no event
+
+    def run(self) -> Dict[str, Report]:
+        """The report of every node that has said something."""
+        if not self.nodes:
+            return {}
+        try:
+            problems = canary.plant(self.folders, self.word)
+            self._step()
+            for node, report in self.reports.items():
+                self._look_for_canaries(node)
+                if problems and report.offset is not None:
+                    self._cannot_plant(node, problems)
+        finally:
+            canary.lift(self.folders, self.word, self.nodes)
+        for node in self.nodes:
+            report = self.reports.get(node, Report([], {}, {}))
+            if report.offset is None:
+                why = self.remarks.get(node) or self.last
+                silence = "no answer" + ("" if self.ended else " within %.0f s" % self.seconds)
+                silence += ": " + why if why else ""
+                self.reports[node] = report._replace(silence=silence)
+        return self.reports
+
+    def _step(self) -> None:
+        """Run the step until all its output is read, or the time is over."""
+        try:
+            step = subprocess.Popen(
+                self.words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            self.last, self.ended = "%s: %s" % (self.words[0], error.strerror), True
+            return
+        lines = queue.Queue()  # type: queue.Queue[Optional[bytes]]
+        threading.Thread(target=_read, args=(step, lines), daemon=True).start()
+        deadline = time.monotonic() + self.seconds
+        try:
+            while True:
+                try:
+                    line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+                except queue.Empty:
+                    return
+                if line is None:
+                    self.ended = True
+                    return
+                self._hear(line.decode(errors="replace").rstrip("\n"))
+        finally:
+            _stop(step, KILL if self.ended else 0)
+
+    def _hear(self, line: str) -> None:
+        event = events.parse(line)
+        if event is None or event.get("node") not in self.nodes:
+            if line.strip():
+                print(line, file=sys.stderr, flush=True)
+                self.last = line.strip()
+                told = SRUN.match(line)
+                if told:
+                    self.remarks[told.group(1)] = told.group(2)
+            return
+        node = event["node"]
+        report = self.reports.setdefault(node, Report([], {}, {}))
+        if event["beam-slurm"] == "checked":
+            report.checks.append(check.of(event))
+        elif event["beam-slurm"] == "fingerprint":
+            report.fingerprints[event["path"]] = event["is"]
+        elif event["beam-slurm"] == "inspected":
+            self.reports[node] = report._replace(
+                facts={name: event[name] for name in FACTS if name in event},
+                offset=event["clock"] - time.time(),
+                unseen=self.folders,
+            )
+            self._look_for_canaries(node)
+
+    def _look_for_canaries(self, node: str) -> None:
+        """Here too what this node has written must be seen; a node waits a while for that."""
+        report = self.reports[node]
+        if report.unseen:
+            unseen = [f for f in report.unseen if not canary.collect(f, self.word, node)]
+            self.reports[node] = report._replace(unseen=unseen)
+
+    def _cannot_plant(self, node: str, problems: Mapping[str, str]) -> None:
+        """Without our own canary nobody could find it: that is the word to be told."""
+        have = "; ".join("the batch host, %s: %s" % problem for problem in problems.items())
+        do = "set site.paths.outputs and site.paths.runs to folders that you can write"
+        told = Check("outputs", FAIL, have, "one shared folder on all nodes, writable", do)
+        report = self.reports[node]
+        checks = [told if one.name == "outputs" else one for one in report.checks]
+        self.reports[node] = report._replace(checks=checks, unseen=())
+
+
+def _on(nodes: List[str], words: List[str]) -> List[str]:
+    """The step's words, and where it is to run."""
+    if os.path.basename(words[0]) != "srun":
+        return list(words)
+    count = len(nodes)
+    where = ["--nodes=%d" % count, "--ntasks=%d" % count, "--nodelist=" + ",".join(nodes)]
+    return [words[0], *where, *words[1:]]
+
+
+def _read(step: "subprocess.Popen[bytes]", lines: "queue.Queue[Optional[bytes]]") -> None:
+    assert step.stdout is not None
+    for line in step.stdout:
+        lines.put(line)
+    lines.put(None)
+
+
+def _stop(step: "subprocess.Popen[bytes]", patience: float) -> None:
+    """Wait for srun, then end it, and the step with it; what hangs on a node is Slurm's to end."""
+    for end in (None, step.terminate, step.kill):
+        if end:
+            end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            step.wait(KILL if end else patience)
+            return
