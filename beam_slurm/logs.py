@@ -36,20 +36,30 @@ def start_of_last(path: Path, lines: int) -> int:
 
 
 def ray_log(run: Run, node: str) -> Path:
-    """Ray's log of one node, of the newest attempt.
+    """Ray's log of one node, of the newest attempt that has one.
 
     Raises:
         BeamSlurmError: there is none; the error lists those that there are.
     """
-    folder = run.attempt / "ray" if run.attempt else None
-    known = sorted(path.stem for path in folder.glob("*.log")) if folder else []
-    if folder and node in known:
-        return folder / f"{node}.log"
+    known: set[str] = set()
+    for attempt in reversed(run.attempts):
+        folder = attempt.path / "ray"
+        there = {path.stem for path in folder.glob("*.log")}
+        if node in there:
+            return folder / f"{node}.log"
+        known |= there
     raise BeamSlurmError(
         f"{run.id} has no Ray log of {node!r}",
         why=None if known else "Ray has not started on any node yet",
-        remedy="one of " + ", ".join(known) if known else f"beam-slurm status {run.id}",
+        remedy="one of " + ", ".join(sorted(known)) if known else f"beam-slurm status {run.id}",
     )
+
+
+def kept(log: Path) -> list[Path]:
+    """What else its attempt has kept of the node that the Ray log ``log`` is of."""
+    node, attempt = log.stem, log.parent.parent
+    found = (attempt / "ray" / f"{node}.logs.tar.gz", attempt / "stacks" / f"{node}.txt")
+    return [path for path in found if path.is_file()]
 
 
 class Tail:
@@ -65,16 +75,17 @@ class Tail:
         self._inode = 0
         self.offset = 0
 
-    def copy(self, path: Path, last: int | None = None) -> bool:
+    def copy(self, path: Path, last: int | None = None, title: str = "") -> bool:
         """Write what is new in ``path``; whether there was anything.
 
         Args:
             path: the file; another one than before is read from its start.
             last: begin with the last so many lines, the first time; None is all.
+            title: stands above what is written of ``path``; "" where there is no other file.
         """
         try:
             with path.open("rb") as file:
-                self._settle(path, file.seek(0, 2), path.stat().st_ino, last)
+                self._settle(path, file.seek(0, 2), path.stat().st_ino, last, title)
                 file.seek(self.offset)
                 found = False
                 while block := file.read(BLOCK):
@@ -85,12 +96,13 @@ class Tail:
         except FileNotFoundError:
             return False
 
-    def _settle(self, path: Path, size: int, inode: int, last: int | None) -> None:
-        if self._path is None:
-            self.offset = 0 if last is None else start_of_last(path, last)
-        elif path != self._path:
-            self._tell(f"now {path.name}")
-            self.offset = 0
+    def _settle(self, path: Path, size: int, inode: int, last: int | None, title: str) -> None:
+        if path != self._path:
+            if title:
+                between = "\n" if self._path else ""
+                self._write(f"{between}==> {title} <==\n".encode())
+            first = self._path is None and last is not None
+            self.offset = start_of_last(path, last or 0) if first else 0
         elif inode != self._inode or size < self.offset:
             self._tell(f"{path.name} was written anew")
             self.offset = 0

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from beam_slurm import metrics
 from beam_slurm.report import live, text
-from beam_slurm.report.facts import Facts, profile_of
-from beam_slurm.report.overview import word
-from beam_slurm.report.phases import BringUp, host_names
+from beam_slurm.report.facts import Facts, blamed_node, profile_of
+from beam_slurm.report.overview import label
+from beam_slurm.report.phases import host_names
 from beam_slurm.report.plain import Teller
 from beam_slurm.runs import Run
 from beam_slurm.waiting import Watch
@@ -99,8 +99,7 @@ class Watcher:
             manifest=self.run.manifest,
             profile=self._profile,
             state=state,
-            outcome=self.run.outcome,
-            bring_up=BringUp.of(self.run.events()),
+            attempts=self.run.attempts,
             history=self._reader.history if self._reader else None,
             no_metrics=self._no_metrics,
         )
@@ -119,13 +118,17 @@ def _end(facts: Facts, console: Console) -> int:
     code = 0 if state.word == "succeeded" else state.exit_code or 1
     took = f" after {text.duration(facts.seconds)}" if facts.seconds is not None else ""
     line = Text.assemble(
-        word(state), f": {state.why}" if state.why else "", f" (exit code {code}){took}"
+        label(state), f": {state.why}" if state.why else "", f" (exit code {code}){took}"
     )
     console.print(line, soft_wrap=True)
-    for tail in facts.outcome.get("lines") or [] if code else []:
+    told = facts.last_words if code else {}
+    for tail in told.get("lines") or []:
         console.print(Text(f"  | {tail}", "dim"), soft_wrap=True)
+    for key, title in (("stopped", "stop"), ("do", "do  ")):
+        if told.get(key):
+            console.print(Text(f"{title}   {told[key]}"), soft_wrap=True)
     name = facts.run.id
-    node = facts.outcome.get("node")
+    node = blamed_node(facts)
     if code:
         where = f" --ray {node}" if node else " -n 50"
         console.print(Text(f"look   beam-slurm logs {name}{where}"), soft_wrap=True)

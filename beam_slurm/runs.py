@@ -3,7 +3,7 @@
     <runs>/<run id>/
       script.sbatch  node.pyz  profile.yaml  manifest.json     written before sbatch
       job-<job id>.log                                          Slurm's log, the driver's output
-      attempt-<k>/events.jsonl  outcome.json  ray/<node>.log    written on the nodes
+      attempt-<k>/                                              written on the nodes: ``attempts``
       output/                                                   the entry's own, where it has none
 
 Only files, no daemon: whoever sees the folder sees the run.
@@ -20,29 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import slurm
+from beam_slurm import attempts, slurm, state
+from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.state import State
 
 MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class State:
-    """What is known of a run now.
-
-    ``word`` is one of submitted, pending, starting, running, succeeded, failed, cancelled,
-    unknown. ``exit_code`` is None while the run goes on or when nobody can say.
-    """
-
-    word: str
-    why: str = ""
-    exit_code: int | None = None
-    job: slurm.Job | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run is over."""
-        return self.word in ("succeeded", "failed", "cancelled", "unknown")
 
 
 @dataclass(frozen=True)
@@ -59,7 +42,7 @@ class Run:
     @property
     def manifest(self) -> dict[str, Any]:
         """What was submitted, when, as which job."""
-        return _read_json(self.path / MANIFEST)
+        return attempts.read_json(self.path / MANIFEST)
 
     @property
     def output(self) -> Path:
@@ -67,36 +50,47 @@ class Run:
         return Path(self.manifest.get("output") or self.path / "output")
 
     @property
+    def attempts(self) -> list[Attempt]:
+        """All attempts in order, each with its outcome as it is now."""
+        return attempts.read(self.path)
+
+    @property
     def attempt(self) -> Path | None:
         """The newest attempt's folder; None before the batch script has begun."""
-        found = [p for p in self.path.glob("attempt-*") if p.name[8:].isdigit()]
-        return max(found, key=lambda path: int(path.name[8:]), default=None)
+        found = self.attempts
+        return found[-1].path if found else None
+
+    @property
+    def job(self) -> str | None:
+        """The job that counts now: a chained one takes over from the one that was submitted."""
+        return attempts.job(self.attempts, self.manifest.get("job"))
+
+    @property
+    def jobs(self) -> list[str]:
+        """All its jobs in order."""
+        return attempts.jobs(self.attempts, self.manifest.get("job"))
+
+    @property
+    def logs(self) -> list[Path]:
+        """Slurm's logs with the driver's output: one a job, in order."""
+        found = list(self.path.glob("job-*.log"))
+        return sorted(found, key=lambda path: (len(path.name), path.name))  # ids only grow
 
     @property
     def log(self) -> Path | None:
-        """Slurm's log with the driver's output."""
-        return max(self.path.glob("job-*.log"), key=lambda p: p.stat().st_mtime, default=None)
+        """The newest of ``logs``."""
+        return self.logs[-1] if self.logs else None
 
     @property
     def outcome(self) -> dict[str, Any]:
         """The supervisor's last word on the newest attempt; {} while there is none."""
-        return _read_json(self.attempt / "outcome.json") if self.attempt else {}
+        found = self.attempts
+        return found[-1].outcome if found else {}
 
     def events(self) -> list[dict[str, Any]]:
         """The newest attempt's events, oldest first: see ``node.events``."""
-        if not self.attempt:
-            return []
-        try:
-            lines = (self.attempt / "events.jsonl").read_text().splitlines()
-        except OSError:
-            return []
-        found = []
-        for line in lines:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue  # the last line may be on its way
-        return found
+        found = self.attempts
+        return found[-1].events if found else []
 
     def record(self, **facts: Any) -> None:
         """Write facts into the manifest, whole or not at all."""
@@ -106,69 +100,25 @@ class Run:
         part.replace(path)
 
     def state(self) -> State:
-        """Slurm's word and our own end marker together; 0:0 alone is never success."""
+        """Slurm's word on the job that counts and the newest attempt's, see ``state``.
+
+        Raises:
+            BeamSlurmError: Slurm does not answer.
+        """
         manifest = self.manifest
         if manifest.get("executor") == "local":
-            return self._local(manifest)
-        job_id = manifest.get("job")
-        if not job_id:
-            return State("unknown", "it was never submitted, or nobody could say so")
-        job = slurm.job(job_id)
-        outcome = self.outcome  # read after Slurm was asked: it is there before the job is over
-        if outcome and not (job and job.state == "PENDING"):  # then it was requeued
-            return _from_outcome(outcome, job)
-        if job is None:
-            return State("unknown", "Slurm has forgotten the job, and it left no outcome.json")
-        if not job.ended:
-            return self._going_on(job)
-        return State(
-            "cancelled" if job.state == "CANCELLED" else "failed",
-            _unwitnessed(job, self.log),
-            _exit_code(job),
-            job,
-        )
-
-    def _going_on(self, job: slurm.Job) -> State:
-        if job.state == "PENDING":
-            return State("pending", job.reason, None, job)
-        started = any(event["beam-slurm"] == "entry-started" for event in self.events())
-        return State("running" if started else "starting", "", None, job)
-
-    def _local(self, manifest: dict[str, Any]) -> State:
-        pid = manifest.get("pid")
-        gone = not pid or not Path(f"/proc/{pid}").exists()
-        if outcome := self.outcome:
-            return _from_outcome(outcome, None)
-        if gone:
-            return State("failed", "the process is gone and left no outcome.json", 1)
-        started = any(event["beam-slurm"] == "entry-started" for event in self.events())
-        return State("running" if started else "starting")
-
-
-def _from_outcome(outcome: dict[str, Any], job: slurm.Job | None) -> State:
-    # Slurm's verdict counts where it ended the job from outside: its limit, an operator.
-    if job and job.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"):
-        why = f"Slurm: {job.state}" + (f", {outcome['cause']}" if outcome.get("node") else "")
-        return State("failed", why, int(outcome["exit_code"]) or 1, job)
-    return State(outcome["state"], outcome["cause"], int(outcome["exit_code"]), job)
-
-
-def _unwitnessed(job: slurm.Job, log: Path | None) -> str:
-    """Why a job is over that our supervisor never saw the end of."""
-    if job.exit_code == "0:53":
-        return "0:53: the log could not be written: the run folder is not on shared storage"
-    if job.state == "COMPLETED":
-        return "Slurm says COMPLETED, but the script did not come to its end"
-    said = f"Slurm: {job.state} {job.exit_code} {job.reason}".rstrip()
-    lines = log.read_text(errors="replace").splitlines() if log else []
-    return f"{said}; last in the log: {lines[-1]}" if lines else said
-
-
-def _exit_code(job: slurm.Job) -> int:
-    code, _, number = job.exit_code.partition(":")
-    if number and number != "0":
-        return 128 + int(number)
-    return int(code or 0) or 1
+            pid = manifest.get("pid")
+            alive = bool(pid) and Path(f"/proc/{pid}").exists()
+            return state.of_process(self.attempts, alive)
+        job_id = self.job
+        while job_id:
+            job = slurm.job(job_id)
+            found = self.attempts
+            newest = attempts.job(found, job_id)
+            if newest == job_id:
+                return state.of_job(found, job, self.log)
+            job_id = newest  # it was chained in this very moment
+        return State("unknown", "it was never submitted, or nobody could say so")
 
 
 def root(configured: str | None) -> Path:
@@ -233,7 +183,7 @@ def all_runs(where: Path) -> Iterator[Run]:
 
 
 def find(name: str | None, where: Path) -> Run:
-    """A run by its folder, its id, the start of its id, or its job's id; None is the newest."""
+    """A run by its folder, its id, the start of its id, or a job's id; None is the newest."""
     if name and (Path(name) / MANIFEST).is_file():
         return Run(Path(name).resolve())
     known = list(all_runs(where))
@@ -242,6 +192,8 @@ def find(name: str | None, where: Path) -> Run:
     if name:
         hits = [run for run in known if name in (run.id, run.manifest.get("job"))]
         hits = hits or [run for run in known if run.id.startswith(name)]
+        if name.isdigit():
+            hits = hits or [run for run in known if name in run.jobs]
         if len(hits) == 1:
             return hits[0]
         if hits:
@@ -253,11 +205,3 @@ def find(name: str | None, where: Path) -> Run:
         f"there is no run {name!r} in {where}" if name else f"there is no run in {where}",
         remedy="one of " + ", ".join(run.id for run in known[:8]) if known else None,
     )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

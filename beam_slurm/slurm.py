@@ -41,13 +41,19 @@ FINAL = frozenset(
 )
 """States that a job does not leave (a requeue gives it a new one)."""
 
+WAITING = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)
+"""PENDING, and the flags that squeue and scontrol show in its place."""
+
 
 @dataclass(frozen=True)
 class Job:
     """One job as Slurm knows it.
 
     ``exit_code`` is Slurm's "code:signal"; ``start`` is its own text, for a pending job the
-    expected time; ``reason`` is why it waits or ended.
+    expected time; ``reason`` is why it waits or ended; ``restarts`` is how often it was requeued,
+    0 where only accounting knows the job.
     """
 
     id: str
@@ -56,6 +62,12 @@ class Job:
     exit_code: str = ""
     start: str = ""
     nodes: str = ""
+    restarts: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job is in the queue, for the first time or again."""
+        return self.state in WAITING
 
     @property
     def ended(self) -> bool:
@@ -177,6 +189,7 @@ def job(job_id: str) -> Job | None:
         exit_code=fields.get("ExitCode", ""),
         start="" if fields.get("StartTime") == "Unknown" else fields.get("StartTime", ""),
         nodes="" if fields.get("NodeList") == "(null)" else fields.get("NodeList", ""),
+        restarts=int(fields.get("Restarts") or 0),
     )
 
 

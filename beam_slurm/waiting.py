@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from beam_slurm import state
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.runs import Run, State
+from beam_slurm.runs import Run
+from beam_slurm.state import State
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two questions, at first and after SETTLED
 SETTLED = 600.0
@@ -30,6 +32,7 @@ class Watch:
         self._heard = self._began
         self._over: float | None = None
         self._state: State | None = None
+        self._told = (-1, False)
 
     def state(self) -> State:
         """The newest state, from Slurm only if it was not asked a moment ago.
@@ -38,9 +41,11 @@ class Watch:
             BeamSlurmError: the controller has been silent for PATIENCE seconds.
         """
         now = self._clock()
-        # An outcome is news: it need not wait for the next turn.
-        pause = OFTEN if self.run.outcome else self._interval(now)
+        # A new attempt or an outcome is news: it need not wait for the next turn.
+        told = self._newest()
+        pause = OFTEN if told != self._told else self._interval(now)
         if self._state is None or now - self._asked >= pause:
+            self._told = told
             self._ask()
             self._asked = self._clock()
         assert self._state is not None
@@ -49,6 +54,11 @@ class Watch:
         elif self._may_still_tell(now):
             return State("running", "its outcome is awaited", None, self._state.job)
         return self._state
+
+    def _newest(self) -> tuple[int, bool]:
+        """The newest attempt's number, and whether it has said how it ended."""
+        found = self.run.attempts
+        return (found[-1].number, bool(found[-1].outcome)) if found else (-1, False)
 
     def _interval(self, now: float) -> float:
         part = min((now - self._began) / SETTLED, 1.0)
@@ -65,10 +75,9 @@ class Watch:
 
     def _without_slurm(self, error: BeamSlurmError) -> None:
         """The run's own last word is as good; otherwise what was known still holds for a while."""
-        outcome = self.run.outcome
-        if outcome:
-            self._state = State(outcome["state"], outcome["cause"], int(outcome["exit_code"]))
-            self.note = ""
+        told = state.of_files(self.run.attempts)
+        if told and told.ended:
+            self._state, self.note = told, ""
             return
         silent = self._clock() - self._heard
         if silent > PATIENCE:
@@ -79,13 +88,13 @@ class Watch:
                 exit_code=1,
             ) from error
         self.note = f"{error.what}; asking again"
-        self._state = self._state or State("unknown", self.note)
+        self._state = told or self._state or State("unknown", self.note)
         if self._state.ended:  # "unknown" because nobody answers is no end
             self._state = State("submitted", self.note)
 
     def _may_still_tell(self, now: float) -> bool:
-        """The job is over, the batch script had begun, and its outcome is not to be seen yet."""
+        """The job is over, the batch script had begun, and its last word is not to be seen yet."""
         if self._over is None:
             self._over = now
-        begun = self.run.attempt is not None and not self.run.outcome
-        return begun and now - self._over < STRAGGLER
+        awaited = self.run.attempt is not None and not (self._state and self._state.witnessed)
+        return awaited and now - self._over < STRAGGLER

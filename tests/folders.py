@@ -68,7 +68,9 @@ def outcome(run: Run, after: float = 200, attempt: int = 0, **facts: Any) -> Non
 
 
 def lost_node(run: Run) -> None:
-    """The outcome of a run that lost its second node's Ray."""
+    """The end of a run that lost its second node's Ray, and what Ray had written there."""
+    event(run, "node-failed", 150, node="n2", why="Ray lost a process")
+    (run.path / "attempt-0" / "ray" / "n2.log").write_text("  raylet [exit code=-9]\n")
     outcome(
         run,
         state="failed",
@@ -78,6 +80,32 @@ def lost_node(run: Run) -> None:
         cause="n2: Ray lost a process: raylet [exit code=-9]",
         lines=["Some Ray subprocesses exited unexpectedly:", "  raylet [exit code=-9]"],
     )
+
+
+def lost(
+    run: Run, how: str | None, attempt: int = 0, chained: str | None = None, **facts: Any
+) -> None:
+    """An attempt that lost n2; the run goes on by ``how``, and in the job ``chained``."""
+    following = (
+        {"how": how, "why": "4 fit nodes here", "job": chained, "resumes": 20} if how else None
+    )
+    last = {
+        "state": "failed",
+        "class": "node",
+        "component": "ray",
+        "node": "n2",
+        "exit_code": 69,
+        "cause": "n2: Node failure",
+        "job": "17",
+        "restart": 0,
+        "nodes": ["n1", "n2"],
+        "steps": {"first": 1, "last": 37},
+        "blamed": ["n2"],
+        "next": following,
+        "stopped": "",
+        "do": "",
+    }
+    outcome(run, 200, attempt, **{**last, **facts})
 
 
 def train(step: int, **fields: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from beam_slurm import slurm, waiting
 from beam_slurm.cli.logs import logs
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.logs import Tail, start_of_last
+from beam_slurm.runs import Run
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,9 @@ def test_tail_grows_shrinks_and_changes(tmp_path: Path) -> None:
     copy.tail.copy(path)
     assert copy.bytes.endswith(b"longer than before\n")
     other.write_bytes(b"y\n")
-    copy.tail.copy(other)
-    assert copy.bytes.endswith(b"\ny\n")
-    assert copy.notes[-1] == "now job-2.log"
+    copy.tail.copy(other, title="job-2.log")
+    copy.tail.copy(other, title="job-2.log")
+    assert copy.bytes.endswith(b"before\n\n==> job-2.log <==\ny\n")
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_ray_log_of_a_node(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
         folder = run.path / f"attempt-{attempt}" / "ray"
         folder.mkdir(parents=True)
         (folder / "n2.log").write_text(said)
-    assert call(tmp_path, "--ray", "n2")[0] == "new\n"
+    assert call(tmp_path, "--ray", "n2")[0] == "==> attempt-1/ray/n2.log <==\nnew\n"
     with pytest.raises(BeamSlurmError) as caught:
         call(tmp_path, "--ray", "../ray/n2")
     assert caught.value.remedy == "one of n2"
@@ -181,3 +182,87 @@ def test_head_has_seen_enough(tmp_path: Path) -> None:
     child.stdout.close()
     _, said = child.communicate(timeout=60)
     assert (child.returncode, said) == (0, b"")
+
+
+def chained(root: Path) -> Run:
+    """A run of two jobs, each with a log."""
+    run = folders.make(root)
+    folders.lost(run, "chain", chained="108")
+    (run.path / "job-17.log").write_text("one\ntwo\n")
+    (run.path / "job-108.log").write_text("three\nfour\n")
+    os.utime(run.path / "job-108.log", (0, 0))  # the clock of whoever wrote it proves nothing
+    return run
+
+
+def test_prints_the_logs_of_a_chain_in_order(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    run = chained(tmp_path)
+    out, _ = call(tmp_path)
+    assert out == "==> job-17.log <==\none\ntwo\n\n==> job-108.log <==\nthree\nfour\n"
+    assert call(tmp_path, "-n", "1")[0] == "==> job-108.log <==\nfour\n"
+    assert run.log == run.path / "job-108.log"
+
+
+@pytest.mark.parametrize("lines", [None, 1])
+def test_follows_into_the_log_of_the_next_job(
+    tmp_path: Path,
+    job: dict[str, slurm.Job],
+    monkeypatch: pytest.MonkeyPatch,
+    lines: int | None,
+) -> None:
+    run = folders.make(tmp_path)
+    log, second = run.path / "job-17.log", run.path / "job-18.log"
+    log.write_text("first\nsecond\n")
+    job["17"] = slurm.Job("17", "RUNNING")
+
+    def chain() -> None:
+        folders.lost(run, "chain", chained="18")
+        job["17"] = slurm.Job("17", "COMPLETED")
+        job["18"] = slurm.Job("18", "PENDING", "Priority")
+
+    def begin() -> None:
+        log.open("a").write("last words\n")
+        job["18"] = slurm.Job("18", "RUNNING")
+        second.write_text("again\n")
+
+    def end() -> None:
+        second.open("a").write("done\n")
+        folders.outcome(run, 300, 1)
+
+    class Clock:
+        now = 0.0
+
+    watch = waiting.Watch
+    monkeypatch.setattr(waiting, "Watch", lambda run: watch(run, lambda: Clock.now))
+    left = iter([chain, begin, end])
+
+    def sleep(seconds: float) -> None:
+        Clock.now += 10
+        next(left)()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    out, err = call(tmp_path, "-f", *([] if lines is None else ["-n", str(lines)]))
+    begun = "first\nsecond\n" if lines is None else "second\n"
+    assert out == begun + "last words\n\n==> job-18.log <==\nagain\ndone\n"
+    assert err == ""
+
+
+def test_what_else_was_kept_of_a_node(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    run = folders.make(tmp_path)
+    folder = run.path / "attempt-0"
+    (folder / "ray").mkdir(parents=True)
+    (folder / "ray" / "n2.log").write_text("x\n")
+    assert call(tmp_path, "--ray", "n2") == ("x\n", "")
+    (folder / "ray" / "n2.logs.tar.gz").write_bytes(b"")
+    (folder / "stacks").mkdir()
+    (folder / "stacks" / "n2.txt").write_text("")
+    (run.path / "attempt-1" / "ray").mkdir(parents=True)  # n2 is left out of it
+    (run.path / "attempt-1" / "ray" / "n3.log").write_text("y\n")
+    out, err = call(tmp_path, "--ray", "n2")
+    assert out == "==> attempt-0/ray/n2.log <==\nx\n"
+    assert err.splitlines() == [
+        f"beam-slurm: see also {folder}/ray/n2.logs.tar.gz",
+        f"beam-slurm: see also {folder}/stacks/n2.txt",
+    ]
+    with pytest.raises(BeamSlurmError) as caught:
+        call(tmp_path, "--ray", "n9")
+    assert caught.value.remedy == "one of n2, n3"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import folders
 import pytest
@@ -31,10 +33,12 @@ class Scene:
         self.job: slurm.Job | None = PENDING
         self.silent = False
         self.asked: list[float] = []
+        self.jobs: list[str] = []
         self.now = 0.0
 
     def ask(self, job_id: str) -> slurm.Job | None:
         self.asked.append(self.now)
+        self.jobs.append(job_id)
         if self.silent:
             raise BeamSlurmError("Slurm's controller does not answer", why="timed out")
         return self.job
@@ -137,13 +141,9 @@ def test_view_on_a_terminal(scene: Scene) -> None:
 
 
 def test_a_lost_node_is_named_and_its_code_returned(scene: Scene) -> None:
-    def lose() -> None:
-        folders.event(scene.run, "node-failed", 150, node="n2", why="Ray lost a process")
-        folders.lost_node(scene.run)
-
     start(scene)
     folders.bring_up(scene.run)
-    code, said = scene.play(lose)
+    code, said = scene.play(lambda: folders.lost_node(scene.run))
     assert code == 69
     assert "n2 failed: Ray lost a process" in said
     assert "failed: n2: Ray lost a process: raylet [exit code=-9] (exit code 69) after" in said
@@ -156,7 +156,7 @@ def test_cancelled_in_the_queue(scene: Scene) -> None:
         scene.job = slurm.Job("17", "CANCELLED", exit_code="0:0")
 
     code, said = scene.play(cancel)
-    assert code == 1
+    assert code == 143
     assert "cancelled: Slurm: CANCELLED" in said
 
 
@@ -179,7 +179,7 @@ def test_interrupt_leaves_the_job(scene: Scene) -> None:
         assert "beam-slurm cancel demo-1a2b3c" in said
 
 
-def test_a_requeue_is_told(scene: Scene) -> None:
+def test_a_lost_attempt_is_told(scene: Scene) -> None:
     run = scene.run
     start(scene)
     folders.bring_up(run)
@@ -188,7 +188,8 @@ def test_a_requeue_is_told(scene: Scene) -> None:
         lambda: folders.outcome(run, 600, 1),
     )
     assert code == 0
-    assert "Slurm has requeued it: attempt-1" in said
+    assert "attempt 0 left no outcome: its first node died, or Slurm requeued the job" in said
+    assert "; goes on in attempt 1\n" in said
     assert "the batch script has begun on n3\n" in said
 
 
@@ -198,6 +199,172 @@ def test_metrics_that_nobody_reads(scene: Scene) -> None:
     folders.bring_up(scene.run)
     _, said = scene.play(lambda: folders.outcome(scene.run))
     assert "the entry has started; metrics of nemo-rl runs are not read yet" in said
+
+
+# --- attempts -----------------------------------------------------------------------------------
+
+
+def begin(scene: Scene, attempt: int, after: float) -> None:
+    folders.event(scene.run, "batch-started", after, attempt, node="n1", port=6379)
+    folders.event(scene.run, "entry-started", after + 5, attempt)
+
+
+def says(scene: Scene, **fields: Any) -> Act:
+    """Slurm has another word for the job from now on."""
+
+    def act() -> None:
+        assert scene.job is not None
+        scene.job = replace(scene.job, **fields)
+
+    return act
+
+
+def queued(scene: Scene, restarts: int = 1) -> Act:
+    return says(scene, state="PENDING", reason="Priority", nodes="", restarts=restarts)
+
+
+def end(scene: Scene, attempt: int, **facts: Any) -> Act:
+    return lambda: folders.outcome(scene.run, 600, attempt, **facts)
+
+
+NODE = "attempt 0 failed (node): n2: Node failure; goes on in attempt 1"
+AGAIN = "the batch script has begun on n1 after 3 min 20 s in the queue"
+
+FOLLOWED: dict[str, tuple[str, str | None, list[str], list[str]]] = {
+    "here": ("here", None, [], [NODE + ": 4 fit nodes here", "the batch script has begun on n1\n"]),
+    "requeue": (
+        "requeue",
+        None,
+        ["queued", "runs"],
+        [NODE + ": 4 fit nodes here", "attempt 1 of demo-1a2b3c is pending: Priority", AGAIN],
+    ),
+    "slurm": (
+        "slurm",
+        None,
+        ["queued", "runs"],
+        [NODE + ": 4 fit nodes here", "attempt 1 of demo-1a2b3c is pending: Priority", AGAIN],
+    ),
+    "chain": (
+        "chain",
+        "18",
+        ["queued", "runs"],
+        [
+            NODE + " as job 18: 4 fit nodes here",
+            "attempt 1 of demo-1a2b3c is pending: Priority",
+            AGAIN,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("how", FOLLOWED)
+def test_a_run_is_followed_into_its_next_attempt(scene: Scene, how: str, terminal: bool) -> None:
+    how, job, words, lines = FOLLOWED[how]
+    acts = {"queued": queued(scene), "runs": says(scene, state="RUNNING", nodes="n[1-2]")}
+    start(scene)
+    folders.bring_up(scene.run)
+    code, said = scene.play(
+        lambda: folders.lost(scene.run, how, chained=job),
+        *(acts[word] for word in words),
+        lambda: begin(scene, 1, 400),
+        end(scene, 1),
+        terminal=terminal,
+    )
+    assert code == 0
+    assert said.count("succeeded: the entry finished (exit code 0) after 10 min 00 s") == 1
+    assert scene.jobs[-1] == (job or "17")
+    if terminal:
+        assert "✗ " + lines[0][:60] in said
+        frame = said[said.rindex("demo-1a2b3c  demo") :]
+        assert ("in the queue" in frame) is bool(words)
+    else:
+        at = [said.index(line) for line in lines]
+        assert at == sorted(at)
+        assert all(said.count(line) == 1 for line in lines)
+
+
+@pytest.mark.parametrize("how", ["requeue", "slurm", "chain"])
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("CANCELLED", 143, "cancelled: Slurm: CANCELLED 0:0 Priority, before attempt 1 began"),
+        ("NODE_FAIL", 1, "failed (node): Slurm: NODE_FAIL 0:0 Priority, before attempt 1 began"),
+    ],
+)
+def test_a_run_that_ends_between_two_attempts(
+    scene: Scene, how: str, word: str, code: int, said: str
+) -> None:
+    start(scene)
+    folders.lost(scene.run, how, chained="18" if how == "chain" else None, do="look", lines=["x"])
+    ended = scene.play(
+        queued(scene), says(scene, state=word, exit_code="0:0"), *[lambda: None] * 2, pause=5
+    )
+    assert ended[0] == code
+    assert said in ended[1]
+    # What the attempt advised counts where the run failed of it, not where somebody ended it.
+    assert ("do     look" in ended[1]) is (word != "CANCELLED")
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "said"),
+    [
+        (
+            {"state": "failed", "class": "oom", "exit_code": 137, "cause": "n1: out of memory"},
+            137,
+            "failed (oom): n1: out of memory (exit code 137)",
+        ),
+        (
+            {"state": "failed", "class": "time", "exit_code": 75, "cause": "out of time at 40/80"},
+            75,
+            "failed (time): out of time at 40/80 (exit code 75)",
+        ),
+        (
+            {"state": "preempted", "class": "preempted", "exit_code": 143, "cause": "preempted"},
+            143,
+            "failed (preempted): preempted (exit code 143)",
+        ),
+    ],
+)
+def test_the_end_with_its_class_and_what_to_do(
+    scene: Scene, facts: dict[str, Any], code: int, said: str
+) -> None:
+    start(scene)
+    folders.lost(scene.run, "here")
+    begin(scene, 1, 300)
+    told = {**facts, "do": "set memory.x to 3", "stopped": "two attempts without a new step"}
+    ended, lines = scene.play(end(scene, 1, **told))
+    assert ended == code
+    assert said in lines
+    assert "stop   two attempts without a new step\ndo     set memory.x to 3\nlook" in lines
+
+
+def test_asks_no_more_often_while_an_attempt_waits(scene: Scene) -> None:
+    start(scene)
+    folders.lost(scene.run, "requeue")
+    queued(scene)()
+    watcher = Watch(scene.run, scene.clock)
+    while scene.now < 2 * SETTLED:
+        assert watcher.state().word == "pending"
+        scene.now += 0.5
+    assert scene.asked[-1] - scene.asked[-2] == SELDOM
+    begin(scene, 1, 400)  # news
+    scene.now += OFTEN
+    says(scene, state="RUNNING")()
+    assert watcher.state().word == "running"
+
+
+def test_a_restart_while_the_controller_is_silent(scene: Scene) -> None:
+    start(scene)
+    folders.bring_up(scene.run)
+
+    def silent() -> None:
+        scene.silent = True
+        folders.lost(scene.run, "here")
+
+    code, said = scene.play(silent, lambda: begin(scene, 1, 300), end(scene, 1))
+    assert code == 0
+    assert NODE in said
 
 
 # --- asking -------------------------------------------------------------------------------------

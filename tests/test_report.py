@@ -21,7 +21,8 @@ from beam_slurm.report.asjson import as_json
 from beam_slurm.report.courses import course, courses
 from beam_slurm.report.facts import gather, gather_all, next_steps, seconds_left
 from beam_slurm.report.phases import BringUp
-from beam_slurm.runs import Run, State
+from beam_slurm.runs import Run
+from beam_slurm.state import State
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +275,6 @@ def test_status_of_a_starting_run_names_the_missing(
 def test_status_of_a_failed_run(tmp_path: Path) -> None:
     run = folders.make(tmp_path)
     folders.bring_up(run)
-    folders.event(run, "node-failed", 150, node="n2", why="Ray lost a process")
     folders.lost_node(run)
     said = call(status, tmp_path, "demo").output
     assert "ray on n2" in said

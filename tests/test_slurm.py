@@ -138,6 +138,15 @@ def test_a_dead_node_is_named_beside_slurm_s_verdict(answers: Answers, tmp_path:
     assert state.exit_code == 69
 
 
+def test_a_requeued_job_says_how_often(answers: Answers) -> None:
+    line = "JobId=5 JobState=%s Reason=None Requeue=1 Restarts=%d BatchFlag=2 ExitCode=0:0\n"
+    for state, waits in (("PENDING", True), ("REQUEUE_HOLD", True), ("RUNNING", False)):
+        answers.answers["scontrol"] = (0, line % (state, 3), "")
+        found = slurm.job("5")
+        assert found is not None
+        assert (found.restarts, found.waits, found.ended) == (3, waits, False)
+
+
 PARTITION = "PartitionName=gpu Default=YES TotalNodes=8 MaxNodes=UNLIMITED MaxTime=UNLIMITED\n"
 
 

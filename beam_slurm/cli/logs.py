@@ -30,7 +30,8 @@ def logs(
 ) -> None:
     """Print or follow a run's log: the driver's output and beam-slurm's own lines.
 
-    Without RUN: the newest run's.
+    Without RUN: the newest run's. A run of several jobs has a log each: all are printed in order,
+    with -n the newest one's end.
     """
     import os
     import sys
@@ -56,15 +57,19 @@ def _print(run: Run, lines: int | None, node: str | None) -> None:
     from beam_slurm.logs import Tail, ray_log
     from beam_slurm.report.facts import state_of
 
-    path = ray_log(run, node) if node else run.log
-    if path is None:
+    paths = [ray_log(run, node)] if node else run.logs
+    if not paths:
         state = state_of(run)
         raise BeamSlurmError(
             f"{run.id} has no log yet",
             why=f"it is {state.word}" + (f": {state.why}" if state.why else ""),
             remedy=f"beam-slurm logs {run.id} -f waits for it",
         )
-    Tail(_write, _tell).copy(path, lines)
+    tail = Tail(_write, _tell)
+    for path in paths if lines is None else paths[-1:]:
+        tail.copy(path, lines, _title(run, path))
+    if node:
+        _mention(paths[-1])
 
 
 def _follow(run: Run, lines: int | None, node: str | None) -> None:
@@ -76,26 +81,46 @@ def _follow(run: Run, lines: int | None, node: str | None) -> None:
 
     tail, watch = Tail(_write, _tell), Watch(run)
     waiting = ""
+    known = 0  # files that were there the last time
     while True:
         state = watch.state()  # before the copy: what came before the end is copied for sure
-        path = run.log
+        paths = run.logs
         if node:
             try:
-                path = ray_log(run, node)
+                paths = [ray_log(run, node)]
             except BeamSlurmError:
                 if state.ended or (run.attempt and any((run.attempt / "ray").glob("*.log"))):
                     raise
-                path = None
-        if path:
-            tail.copy(path, lines)
-        elif (now := f"{state.word} {state.why}".rstrip()) != waiting:
+                paths = []
+        if not known and lines is not None:
+            known = len(paths)
+        for path in paths[max(known - 1, 0) :]:  # the last one's end comes before the next one
+            tail.copy(path, lines, _title(run, path))
+        known = len(paths)
+        now = f"{state.word} {state.why}".rstrip()
+        if not paths and now != waiting:
             _tell(f"waiting for the log: the run is {now}")
             waiting = now
         if state.ended:
-            if path is None:
+            if not paths:
                 _tell(f"{run.id} is over and left no log: {state.word} {state.why}".rstrip())
+            elif node:
+                _mention(paths[-1])
             return
         time.sleep(0.5)
+
+
+def _title(run: Run, path: Path) -> str:
+    """Which of several files this is."""
+    several = len(run.logs) > 1 if path.parent == run.path else len(run.attempts) > 1
+    return str(path.relative_to(run.path)) if several else ""
+
+
+def _mention(log: Path) -> None:
+    from beam_slurm.logs import kept
+
+    for path in kept(log):
+        _tell(f"see also {path}")
 
 
 def _write(data: bytes) -> None:

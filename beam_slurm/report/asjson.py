@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from beam_slurm.report import attempts
 from beam_slurm.report.courses import courses, step_seconds
 from beam_slurm.report.facts import Facts, next_steps, seconds_left
 
@@ -37,9 +38,14 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "steps": facts.steps,
         "state": state.word,
         "why": state.why,
+        "class": state.kind or None,
         "exit_code": state.exit_code,
-        "job": asdict(state.job) if state.job else {"id": facts.manifest.get("job")},
-        "attempt": facts.run.attempt.name if facts.run.attempt else None,
+        "do": facts.last_words.get("do") or None,
+        "stopped": facts.last_words.get("stopped") or None,
+        "job": asdict(state.job) if state.job else {"id": facts.job},
+        "attempt": facts.attempt.path.name if facts.attempt else None,
+        "attempts": [attempts.as_json(attempt) for attempt in facts.attempts],
+        "blamed": facts.blamed,
         "seconds": facts.seconds,
         "phases": [
             {"name": p.name, "began": p.began, "seconds": p.seconds} for p in facts.phases()

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import yaml
 
-from beam_slurm import metrics
+from beam_slurm import attempts, metrics, state
+from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.metrics import History
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.phases import BringUp, Phase
-from beam_slurm.runs import Run, State
+from beam_slurm.runs import Run
+from beam_slurm.state import State
 
 RECENT = 10  # steps that the time left is estimated from
 
@@ -30,10 +33,46 @@ class Facts:
     manifest: dict[str, Any]
     profile: dict[str, Any]  # the resolved profile as it was submitted
     state: State
-    outcome: dict[str, Any]
-    bring_up: BringUp
+    attempts: Sequence[Attempt]
     history: History | None
     no_metrics: str = ""
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest one."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The newest attempt's; {} while there is none."""
+        return self.attempt.outcome if self.attempt else {}
+
+    @property
+    def last_words(self) -> dict[str, Any]:
+        """The outcome that tells the run's end; {} if there is none, or it was another's doing."""
+        told = self.state.witnessed or self.state.word == "failed"
+        return self.outcome if told else {}
+
+    @cached_property
+    def bring_up(self) -> BringUp:
+        """The newest attempt's way up."""
+        return BringUp.of(self.attempt.events if self.attempt else ())
+
+    @property
+    def job(self) -> str | None:
+        """The job that counts now."""
+        return attempts.job(self.attempts, self.manifest.get("job"))
+
+    @property
+    def blamed(self) -> list[str]:
+        """Nodes that further attempts leave out."""
+        return sorted({name for it in self.attempts for name in it.outcome.get("blamed") or []})
+
+    def expected(self, nodes: Sequence[str]) -> list[str]:
+        """The nodes that are to join Ray, of the job's ``nodes``; [] while its spares may be."""
+        if self.attempt and self.attempt.chosen:
+            return self.attempt.chosen
+        return list(nodes) if len(nodes) == self.manifest.get("nodes") else []
 
     @property
     def steps(self) -> int | None:
@@ -54,11 +93,12 @@ class Facts:
 
     @property
     def seconds(self) -> float | None:
-        """From the batch script's start to its end, or to the newest word of a run that goes on."""
-        began, ended = self.outcome.get("began"), self.outcome.get("ended")
-        if began is None or ended is None:
+        """From the first attempt's start to the end, or to the newest word while it goes on."""
+        began = self.attempts[0].began if self.attempts else None
+        ended = self.outcome.get("ended")
+        if ended is None:
             last = self.history.last if self.history else None
-            began, ended = self.bring_up.batch, last.time if last else None
+            ended = last.time if last else None
         return (
             None
             if began is None or ended is None
@@ -66,11 +106,20 @@ class Facts:
         )
 
     def phases(self) -> list[Phase]:
-        """The newest attempt's legs."""
-        first = self.run.attempt is None or self.run.attempt.name == "attempt-0"
-        return self.bring_up.phases(
-            int(self.manifest.get("nodes") or 1), self.manifest.get("created") if first else None
-        )
+        """The newest attempt's legs, or the one that has begun since it ended."""
+        if self.outcome and not self.state.ended:
+            waits = self.state.word == "pending"
+            return [Phase("queue", float(self.outcome["ended"]), None)] if waits else []
+        return self.bring_up.phases(int(self.manifest.get("nodes") or 1), self._queued())
+
+    def _queued(self) -> float | None:
+        """When the newest attempt began to wait in the queue; None if it did not."""
+        if len(self.attempts) < 2:
+            created = self.manifest.get("created")
+            return float(created) if created else None
+        before = self.attempts[-2]
+        waited = before.next.get("how") not in (None, "here")
+        return float(before.outcome["ended"]) if waited else None
 
 
 def gather(run: Run, state: State | None = None) -> Facts:
@@ -88,8 +137,7 @@ def gather(run: Run, state: State | None = None) -> Facts:
         manifest=manifest,
         profile=profile,
         state=state or state_of(run),
-        outcome=run.outcome,
-        bring_up=BringUp.of(run.events()),
+        attempts=run.attempts,
         history=reader.history if reader else None,
         no_metrics="" if reader else metrics.not_read(framework, run.output),
     )
@@ -128,10 +176,8 @@ def _state(run: Run, *, ask: bool) -> tuple[State, str]:
         except BeamSlurmError as error:
             # The last line of many is what they end in.
             problem = error.what + (f": {error.why.splitlines()[-1]}" if error.why else "")
-    outcome = run.outcome
-    if outcome:
-        return State(outcome["state"], outcome["cause"], int(outcome["exit_code"])), problem
-    return State("unknown", problem or "Slurm does not answer"), problem
+    told = state.of_files(run.attempts)
+    return told or State("unknown", problem or "Slurm does not answer"), problem
 
 
 def profile_of(run: Run) -> dict[str, Any]:
@@ -152,21 +198,27 @@ def seconds_left(facts: Facts) -> float | None:
     return max(facts.steps - last.step, 0) * pace
 
 
+def blamed_node(facts: Facts) -> str | None:
+    """The node that the run ended on, if it has a log of Ray's."""
+    node = facts.last_words.get("node")
+    log = facts.attempt.path / "ray" / f"{node}.log" if node and facts.attempt else None
+    return str(node) if log and log.is_file() else None
+
+
 def next_steps(facts: Facts) -> list[str]:
     """What the user can do now, as commands."""
     name, word = facts.run.id, facts.state.word
     if word in ("submitted", "pending"):
-        job = facts.manifest.get("job")
-        wait = [f"squeue --start --jobs={job}"] if job else []
+        wait = [f"squeue --start --jobs={facts.job}"] if facts.job else []
         return [*wait, f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
     if word in ("starting", "running"):
         return [f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
     report = [f"beam-slurm report {name}"] if facts.history else []
     if word == "succeeded":
         return [*report, f"beam-slurm logs {name}"]
-    node = facts.outcome.get("node")
+    node = blamed_node(facts)
     ray = [f"beam-slurm logs {name} --ray {node}"] if node else []
     lines = [f"beam-slurm logs {name} -n 50"] if facts.run.log else []
-    if word == "unknown" and facts.manifest.get("job"):
-        lines.append(f"sacct --jobs={facts.manifest['job']}")
+    if word == "unknown" and facts.job:
+        lines.append(f"sacct --jobs={facts.job}")
     return [*ray, *lines, *report]

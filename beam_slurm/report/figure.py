@@ -6,6 +6,7 @@ matplotlib is imported in ``draw`` and nowhere else, without pyplot: no display,
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ MARK: dict[str, Any] = {
     "mec": INK,
     "mew": 1.1,
 }
+
+RESTART: dict[str, Any] = {"ls": (0, (1, 2)), "lw": 1, "color": FAINT}
 
 STYLE: Any = {  # Any: matplotlib's own type for this is the list of all its keys
     "font.family": "sans-serif",
@@ -93,7 +96,7 @@ def _draw(figure: Figure, facts: Facts, history: History) -> None:
     for ax in axes.flat:
         ax.set_xlim(first - 0.02 * (last - first) - 0.5, last + 0.02 * (last - first) + 0.5)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        _marks(ax, history)
+        _marks(ax, history, restarts(facts, history))
         handles, labels = ax.get_legend_handles_labels()
         if handles:
             # Above the panel, beside its title: never on the data.
@@ -131,13 +134,29 @@ def _title(figure: Figure, facts: Facts, history: History) -> None:
     if facts.state.word in ("failed", "cancelled") and facts.state.why:
         why = textwrap.shorten(facts.state.why, 130, placeholder=" …")
         figure.text(0.07, 0.902, why, fontsize=9.5, color=ORANGE)
+    handles = []
     if history.checkpoints:
-        handles = [Line2D([], [], label="checkpoint", **MARK)]
-        figure.legend(handles=handles, bbox_to_anchor=(0.978, 0.95), **_legend(1))
+        handles.append(Line2D([], [], label="checkpoint", **MARK))
+    if restarts(facts, history):
+        handles.append(Line2D([], [], label="new attempt", **RESTART))
+    if handles:
+        figure.legend(handles=handles, bbox_to_anchor=(0.978, 0.95), **_legend(len(handles)))
 
 
-def _marks(ax: Axes, history: History) -> None:
-    """Checkpoints, on the axis itself."""
+def restarts(facts: Facts, history: History) -> list[int]:
+    """The first step of each attempt but the first, as far as the run still has it."""
+    found = []
+    for attempt in facts.attempts[1:]:
+        began = attempt.began
+        after = [s.step for s in history.steps if began and s.time and s.time >= began]
+        found += after[:1]
+    return sorted(set(found))
+
+
+def _marks(ax: Axes, history: History, again: Sequence[int]) -> None:
+    """Checkpoints, on the axis itself; new attempts, before their first step."""
+    for step in again:
+        ax.axvline(step - 0.5, zorder=1, **RESTART)
     xs = [checkpoint.step for checkpoint in history.checkpoints]
     if xs:
         axis = ax.get_xaxis_transform()

@@ -10,7 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from beam_slurm.report import text
+from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.facts import Facts, seconds_left
 from beam_slurm.report.overview import job_of, word
@@ -44,21 +44,23 @@ def view(
     parts: list[RenderableType] = [
         Text.assemble((facts.run.id, "bold"), (about, "dim"), word(facts.state))
     ]
+    for _, line in attempts.endings(facts.attempts):
+        parts.append(Text(f"✗ {line}", "yellow"))
     legs = Table.grid(padding=(0, 1))
     legs.add_column(width=1)
     legs.add_column(min_width=16)
     legs.add_column(justify="right", min_width=11)
     legs.add_column(style="dim")
     for phase in facts.phases():
-        mark: RenderableType = spinner if phase.ended is None else Text("✓", "green")
+        turn: RenderableType = spinner if phase.ended is None else Text("✓", "green")
         seconds = now - phase.began if phase.seconds is None else phase.seconds
         legs.add_row(
-            mark, WHAT[phase.name], text.duration(seconds), Text(_remark(facts, phase, nodes))
+            turn, WHAT[phase.name], text.duration(seconds), Text(_remark(facts, phase, nodes))
         )
     parts.append(legs)
     parts += _training(facts)
-    for node, why in facts.bring_up.failed:
-        parts.append(Text(f"✗ {node}: {why}", "red"))
+    if not (facts.attempt and facts.attempt.next):  # else its line above says it
+        parts += [Text(f"✗ {node}: {why}", "red") for node, why in facts.bring_up.failed]
     if note:
         parts.append(Text(f"note: {note}", "yellow"))
     return Group(*parts)
@@ -67,7 +69,7 @@ def view(
 def queue(facts: Facts) -> str:
     """Why the job waits and when it may start."""
     job = facts.state.job
-    if not job or job.state != "PENDING":
+    if not job or not job.waits:
         return ""
     start = f", may start {job.start.replace('T', ' ')}" if job.start else ""
     return f"{job.reason or 'Slurm has not said why'}{start}"
@@ -76,7 +78,7 @@ def queue(facts: Facts) -> str:
 def who(facts: Facts, nodes: Sequence[str]) -> str:
     """How many nodes have joined Ray, and who has not."""
     up = dict(facts.bring_up.up)
-    absent = missing(up, nodes)
+    absent = missing(up, facts.expected(nodes))
     more = f" and {len(absent) - FEW} more" if len(absent) > FEW else ""
     names = f", missing: {', '.join(absent[:FEW])}{more}" if absent else ""
     return f"{len(up)} of {facts.manifest.get('nodes', '?')} nodes{names}"

@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from beam_slurm.report import text
+from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.facts import Facts, next_steps, seconds_left
 from beam_slurm.report.phases import missing
-from beam_slurm.runs import State
+from beam_slurm.state import State
 
 COLOURS = {
     "succeeded": "green",
@@ -30,11 +30,20 @@ def word(state: State) -> Text:
     return Text(state.word, COLOURS.get(state.word, ""))
 
 
+def label(state: State) -> Text:
+    """The word, and the class of a failure."""
+    return Text(state.label, COLOURS.get(state.word, ""))
+
+
 def table(found: Sequence[Facts]) -> Table:
     """One line a run."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("run", "profile", "state", "job", "nodes", "step", "reward", "created"):
-        right = title in ("job", "nodes", "step", "reward")
+    again = any(len(facts.attempts) > 1 for facts in found)
+    titles = ["run", "profile", "state", "job", "nodes", "step", "reward", "created"]
+    if again:
+        titles.insert(4, "attempt")
+    for title in titles:
+        right = title in ("job", "attempt", "nodes", "step", "reward")
         grid.add_column(title, justify="right" if right else "left", no_wrap=True)
     for facts in found:
         last = facts.history.last if facts.history else None
@@ -43,8 +52,9 @@ def table(found: Sequence[Facts]) -> Table:
         grid.add_row(
             facts.run.id,
             str(facts.manifest.get("profile", "–")),
-            word(facts.state),
+            label(facts.state),
             job_of(facts),
+            *([str(facts.attempt.number if facts.attempt else "–")] if again else []),
             str(facts.manifest.get("nodes", "–")),
             f"{last.step if last else none}/{facts.steps or '?'}",
             text.number(last.reward) if last else none,
@@ -65,17 +75,17 @@ def detail(facts: Facts, nodes: Sequence[str] = ()) -> RenderableType:
     grid.add_column(overflow="fold")
     for name, value in _rows(facts, nodes):
         grid.add_row(name, value)
-    head = Text.assemble((facts.run.id, "bold"), "  ", word(facts.state))
+    head = Text.assemble((facts.run.id, "bold"), "  ", label(facts.state))
     if facts.state.why:
         head.append(f"  {facts.state.why}")
     return Group(head, grid)
 
 
 def job_of(facts: Facts) -> str:
-    """The job's id, or the process of a run without Slurm."""
+    """The id of the job that counts now, or the process of a run without Slurm."""
     if facts.manifest.get("executor") == "local":
         return f"pid {facts.manifest.get('pid', '–')}"
-    return str(facts.manifest.get("job") or "–")
+    return facts.job or "–"
 
 
 def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]]:
@@ -86,18 +96,17 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
         ("job", job_of(facts)),
     ]
     job = facts.state.job
-    if job and job.state == "PENDING":
+    if job and job.waits:
         rows.append(("waits for", job.reason or "Slurm has not said yet"))
         rows.append(("may start", job.start.replace("T", " ") or "Slurm has no estimate yet"))
     elif job and job.nodes:
         rows.append(("on", job.nodes))
-    attempt = facts.run.attempt
-    if attempt and attempt.name != "attempt-0":
-        rows.append(("attempt", f"{attempt.name} (requeued)"))
-    if facts.state.word == "starting" and (absent := missing(dict(facts.bring_up.up), nodes)):
+    absent = missing(dict(facts.bring_up.up), facts.expected(nodes))
+    if facts.state.word == "starting" and not facts.outcome and absent:
         rows.append(("missing", ", ".join(absent)))
     if phases := _phases(facts):
         rows.append(("phases", phases))
+    rows += _attempts(facts)
     rows += _measured(facts)
     rows += _outcome(facts)
     rows.append(("folder", str(facts.run.path)))
@@ -144,16 +153,30 @@ def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
     return rows
 
 
+def _attempts(facts: Facts) -> list[tuple[str, RenderableType]]:
+    """Nothing of all that where the first attempt is the only one and nobody is to blame."""
+    rows: list[tuple[str, RenderableType]] = []
+    if len(facts.attempts) > 1 or (facts.attempt and facts.attempt.next):
+        rows.append(("attempts", attempts.table(facts)))
+    if facts.blamed:
+        rows.append(("blamed", " ".join(facts.blamed)))
+    if facts.attempt and (found := attempts.remarks(facts.attempt)):
+        rows.append(("preflight", "\n".join(found)))
+    return rows
+
+
 def _outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
-    outcome = facts.outcome
+    outcome = facts.last_words
     rows: list[tuple[str, RenderableType]] = []
     if facts.seconds is not None:
         rows.append(("took" if facts.state.ended else "since start", text.duration(facts.seconds)))
-    if not outcome or facts.state.word == "succeeded":
+    if not outcome or not facts.state.ended or facts.state.word == "succeeded":
         return rows
     node = f" on {outcome['node']}" if outcome.get("node") else ""
     rows.append(("where", f"{outcome.get('component')}{node}"))
-    rows.append(("cause", Text(str(outcome.get("cause") or "–"), "red")))
+    kind = f"{outcome['class']}: " if outcome.get("class") else ""
+    rows.append(("why", Text(f"{kind}{outcome.get('cause') or '–'}", "red")))
+    rows += [(key, outcome[key]) for key in ("stopped", "do") if outcome.get(key)]
     rows.append(("exit code", str(outcome.get("exit_code"))))
     if outcome.get("log"):
         rows.append(("its log", str(outcome["log"])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from beam_slurm.report import text
+from beam_slurm.report import attempts, text
 from beam_slurm.report.facts import Facts, seconds_left
 from beam_slurm.report.live import queue, who
 
@@ -35,17 +35,22 @@ class Teller:
         now = time.time()
         if self._new("note", note) and note:
             yield now, f"note: {note}"
+        yield from self._attempts(facts)
         waiting = queue(facts)
         if self._new("queue", waiting) and waiting:
-            yield now, f"{self._id} is pending: {waiting}"
+            again = f"attempt {facts.attempt.number + 1} of " if facts.attempt else ""
+            yield now, f"{again}{self._id} is pending: {waiting}"
         yield from self._way_up(facts, nodes)
         yield from self._training(facts)
 
+    def _attempts(self, facts: Facts) -> Iterator[tuple[float, str]]:
+        for attempt, line in attempts.endings(facts.attempts):
+            if self._new(f"end of {attempt.number}", True):
+                yield attempt.outcome.get("ended") or time.time(), line
+
     def _way_up(self, facts: Facts, nodes: Sequence[str]) -> Iterator[tuple[float, str]]:
-        attempt, up = facts.run.attempt, facts.bring_up
-        name = attempt.name if attempt else ""
-        if attempt and self._new("attempt", name) and name != "attempt-0":
-            yield time.time(), f"Slurm has requeued it: {name}"
+        up = facts.bring_up
+        name = facts.attempt.path.name if facts.attempt else ""
         legs = {phase.name: phase for phase in facts.phases()}
         if up.batch and self._new(f"{name} batch", True):
             queued = legs.get("queue")

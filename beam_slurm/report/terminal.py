@@ -15,14 +15,14 @@ from beam_slurm.metrics import History
 from beam_slurm.report import text
 from beam_slurm.report.courses import Course, by_set, courses, step_seconds
 from beam_slurm.report.facts import Facts
-from beam_slurm.report.overview import job_of, word
+from beam_slurm.report.overview import job_of, label
 
 WIDTH, HEIGHT = 42, 7  # characters of a small plot
 
 
 def show(facts: Facts, history: History) -> RenderableType:
     """Title, table and plots."""
-    head = Text.assemble((facts.run.id, "bold"), "  ", word(facts.state))
+    head = Text.assemble((facts.run.id, "bold"), "  ", label(facts.state))
     if facts.state.why:
         head.append(f"  {facts.state.why}")
     took = f" · {text.duration(facts.seconds)}" if facts.seconds is not None else ""
