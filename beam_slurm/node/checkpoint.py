@@ -119,8 +119,8 @@ def mend(layout: str, folder: str) -> Tuple[Found, List[str]]:
 def _mend(plan: Layout, folder: str, done: List[str]) -> None:
     found = _numbered(folder, plan.name)
     last = _read_tracker(os.path.join(folder, plan.tracker))[0] if plan.tracker else None
-    # Beyond a tracker nothing counts as whole: its saving was not over. Without a number in it, the
-    # small files that are written last prove as much.
+    # Beyond a tracker nothing counts as whole: its saving was not over. Where the tracker has no
+    # number, the small files that are written last (see the rules of damage) prove as much.
     candidates = [number for number in found if last is None or number <= last]
     whole = _newest_whole(plan, folder, {number: found[number] for number in candidates})
     if whole is None:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from typing import List
+from typing import Callable, List, Optional, Set
 
 from beam_slurm.node import again, attempts, checkpoint, course, events
 from beam_slurm.node.attempts import Outcome
@@ -13,17 +13,21 @@ from beam_slurm.node.course import Next, Rules
 KILLED = 120.0  # seconds until Slurm must have ended a job that it requeues
 
 
-def settle(rules: Rules, attempt: str, outcome: Outcome) -> int:
+def settle(
+    rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[], bool] = lambda: False
+) -> int:
     """Decide what follows, write it down, say it, and do it; the job's exit code.
 
-    Does not return where the script begins again in this job.
+    Does not return where the script begins again in this job. ``must_end`` says whether somebody
+    has asked for the job's end meanwhile: then nothing follows.
     """
     run, script, job = rules.run, rules.script, os.environ["SLURM_JOB_ID"]
     history = [*attempts.history(run), outcome]
     blamed = attempts.blamed(run) | set(outcome["blamed"])
-    outcome.update({"next": None, "stopped": ""})
     if outcome.get("slurm"):  # Slurm has started it again already
         following = Next("slurm", outcome.pop("slurm"))
+    elif must_end():
+        following = Next("", "the job was ended meanwhile")
     else:
         following = _decide(rules, history, len(set(rules.allocated) - blamed), job)
     if following.how == "chain":
@@ -32,6 +36,9 @@ def settle(rules: Rules, attempt: str, outcome: Outcome) -> int:
         _go_on(outcome, following, successor or None)
     else:
         _go_on(outcome, following, None)
+    if following.how in ("here", "requeue") and must_end():
+        _go_on(outcome, Next("", "the job was ended meanwhile"), None)
+        following = Next("", "")
     _finish(attempt, outcome)
     if following.how == "requeue":
         problem = again.requeue(job, blamed)
@@ -53,7 +60,8 @@ def _decide(rules: Rules, history: List[Outcome], fit: int, job: str) -> Next:
     return course.after(rules, history, found, fit, left)
 
 
-def _go_on(outcome: Outcome, following: Next, successor: object) -> None:
+def _go_on(outcome: Outcome, following: Next, successor: Optional[str]) -> None:
+    outcome.update({"next": None, "stopped": ""})
     if following.how:
         outcome["next"] = {"how": following.how, "why": following.why, "job": successor}
     else:
@@ -61,14 +69,12 @@ def _go_on(outcome: Outcome, following: Next, successor: object) -> None:
 
 
 def _instead_of_requeue(
-    attempt: str, outcome: Outcome, problem: str, script: str, blamed: object
+    attempt: str, outcome: Outcome, problem: str, script: str, blamed: Set[str]
 ) -> None:
     """Slurm does not run this job again: then another one does, where the site allows that."""
     run = os.path.dirname(attempt)
     events.say("Slurm does not requeue this job: %s" % (problem or "it did not end it"))
-    assert isinstance(blamed, set)
     successor, why = again.chain(script, blamed, run)
-    outcome.update({"next": None, "stopped": ""})
     _go_on(
         outcome,
         Next("chain", "Slurm does not requeue jobs here")

@@ -44,7 +44,7 @@ def main(argv: List[str]) -> int:
     supervisor.tear_down()
     found = outcome.of(supervisor)
     supervisor.flush()
-    return settle.settle(supervisor.rules, args.attempt, found)
+    return settle.settle(supervisor.rules, args.attempt, found, supervisor.must_end)
 
 
 class Supervisor:
@@ -69,6 +69,7 @@ class Supervisor:
         self.progress = Progress(args.framework)
         self.first = ""
         self.cancelled = False
+        self.told = False  # by a signal, whenever it came
         self.warned = False
         self.stuck = ""
         self.lost = []  # type: List[Dict[str, Any]]
@@ -120,6 +121,7 @@ class Supervisor:
         """What no output tells: the time, and silence."""
         for event in self.lost:
             self.steps.fail(event)
+        self._compare_versions()
         if self.warned or time.time() > self.ends - self.args.lead:
             self.stopping.look()
             return
@@ -132,6 +134,19 @@ class Supervisor:
             why = self.watchdog.stuck(now)
         if why:
             self._dump(why)
+
+    def _compare_versions(self) -> None:
+        """Ray's nodes work together only with the same Ray and the same Python."""
+        told = {e["node"]: e for e in self.steps.events if e["beam-slurm"] == "versions"}
+        head = told.get(self.nodes[0])
+        for node, event in told.items():
+            if head and (event["ray"], event["python"]) != (head["ray"], head["python"]):
+                why = "it has Ray %s on Python %s, %s has Ray %s on Python %s" % (
+                    *(event["ray"], event["python"], self.nodes[0]),
+                    *(head["ray"], head["python"]),
+                )
+                self.steps.fail(events.make("node-failed", node=node, why=why))
+                return
 
     def _dump(self, why: str) -> None:
         """Nothing goes on any more: let each node write down what its processes are doing."""
@@ -191,7 +206,12 @@ class Supervisor:
         spoke = {"entry-ended", "entry-failed", "gate-failed"} & set(self.said)
         return "contain" in self.steps.ray_words and not spoke
 
+    def must_end(self) -> bool:
+        """Whether somebody has asked for the end of the job, for whatever reason it has ended."""
+        return self.told and not self.cancelled
+
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
+        self.told = True
         self.cancelled = self.cancelled or self.steps.failure is None or self.steps.guessed
 
     def _warn(self, number: int, frame: Optional[FrameType]) -> None:
