@@ -25,11 +25,14 @@ sys.path.insert(0, str(ENTRY))
 
 import checkpoint  # noqa: E402
 import grpo  # noqa: E402
+import metrics  # noqa: E402
 import task  # noqa: E402
 import train  # noqa: E402
 from learner import Learner, Recipe  # noqa: E402
 from model import build_policy  # noqa: E402
 from rollout import Rollouts, RolloutWorker  # noqa: E402
+
+from beam_slurm.node.progress import Progress  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -177,14 +180,53 @@ def test_an_unfinished_checkpoint_is_named_and_not_used(tmp_path: Path) -> None:
     shutil.copytree(whole, killed)
     incomplete = tmp_path / "step_000060"
     incomplete.mkdir()
+    (tmp_path / "damaged-step_000080").mkdir()  # set aside, and so of no interest
     found = checkpoint.find(tmp_path)
     assert found.newest == whole
-    assert set(found.unusable) == {killed, incomplete}
+    assert found.unusable == {killed: "unfinished", incomplete: "damaged (no model.pt)"}
     assert checkpoint.read_state(whole) == {"step": 20, "seed": 0}
     # The step is reached again: both leftovers make way.
     assert checkpoint.save(tmp_path, 60, {}, {}, state) == incomplete
     checkpoint.save(tmp_path, 40, {}, {}, state)
-    assert checkpoint.find(tmp_path).unusable == []
+    assert checkpoint.find(tmp_path).unusable == {}
+
+
+@pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.OPTIMIZER, checkpoint.STATE])
+def test_a_truncated_checkpoint_is_named_and_not_used(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "checkpoints"
+    state = {"w": torch.ones(1000)}
+    whole = checkpoint.save(folder, 20, state, state, {"seed": 0})
+    damaged = checkpoint.save(folder, 40, state, state, {"seed": 0})
+    options = train.parse_arguments([f"--output-dir={tmp_path}", "--resume"])
+    assert train.find_start(options) == (41, damaged)
+    data = (damaged / name).read_bytes()
+    for size in (0, 1, len(data) // 2, len(data) - 3):
+        (damaged / name).write_bytes(data[:size])
+        capsys.readouterr()
+        assert train.find_start(options) == (21, whole)
+        assert f"{damaged} is damaged ({name} is truncated) and ignored" in capsys.readouterr().out
+
+
+def test_what_is_measured_again_is_forgotten(tmp_path: Path) -> None:
+    kept = [
+        *({"type": "train", "step": step} for step in (1, 2)),
+        {"type": "checkpoint", "step": 2},
+    ]
+    again = [
+        {"type": "eval", "step": 2},
+        {"type": "train", "step": 3},
+        {"type": "eval", "step": 3},
+    ]
+    path = tmp_path / metrics.FILE
+    metrics.forget(tmp_path, 3)
+    assert not path.exists()
+    lines = [json.dumps(record) + "\n" for record in (*kept, *again)]
+    path.write_text("".join(lines) + '{"type": "train", "st')
+    metrics.forget(tmp_path, 3)
+    assert path.read_text() == "".join(lines[: len(kept)])
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_save_that_is_cut_short_leaves_no_checkpoint(
@@ -261,15 +303,20 @@ ray start --head --num-cpus=4 --include-dashboard=false --disable-usage-stats \
 train() {
     name=$1; shift
     python "$ENTRY/train.py" --output-dir "$name" --rollout-workers=2 --steps=24 --save-every=8 \
-        --learning-rate=1e-3 "$@" > "$name.log" 2>&1
+        --learning-rate=1e-3 "$@" >> "$name.log" 2>&1
 }
+driver() { pgrep -f "[o]utput-dir $1 "; }
 train whole
 
 train cut &
-until test -d cut/checkpoints/step_000008; do sleep 0.1; done
-kill -KILL $(pgrep -f "output-dir cut ")
-wait || true
-cp -r cut/checkpoints/step_000008 cut/checkpoints/tmp_step_000090
+until grep -qs "^step 3/" cut.log; do sleep 0.1; done
+kill -USR1 $(driver cut)
+wait $!  # and 0 is its exit code
+train cut --resume &
+until test -d cut/checkpoints/step_000016; do sleep 0.1; done
+kill -KILL $(driver cut)
+wait $! || true
+cp -r cut/checkpoints/step_000016 cut/checkpoints/tmp_step_000090
 train cut --resume
 
 train overlapped --mode=async
@@ -282,14 +329,14 @@ class Run:
     metrics: list[dict[str, Any]]
 
     @property
-    def training(self) -> dict[int, dict[str, Any]]:
-        """The last record of each step, without what the clock decides."""
+    def training(self) -> list[dict[str, Any]]:
+        """The record of each step, without what the clock decides."""
         timed = ("time", "step_time", "generation_time", "training_time", "tokens_per_second")
-        return {
-            record["step"]: {key: value for key, value in record.items() if key not in timed}
+        return [
+            {key: value for key, value in record.items() if key not in timed}
             for record in self.metrics
             if record["type"] == "train"
-        }
+        ]
 
     @property
     def accuracies(self) -> list[float]:
@@ -337,18 +384,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
 @pytest.mark.parametrize("name", ["whole", "overlapped"])
 def test_both_modes_learn(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
-    assert list(run.training) == list(range(1, 25))
-    rewards = [record["reward"] for record in run.training.values()]
+    assert [record["step"] for record in run.training] == list(range(1, 25))
+    rewards = [record["reward"] for record in run.training]
     assert fmean(rewards[-8:]) > 3 * fmean(rewards[:8])
     assert run.accuracies[-1] > run.accuracies[0]
     assert run.log.splitlines()[-1] == f"final held-out accuracy {run.accuracies[-1]:.2f}"
 
 
 def test_colocated_is_on_policy_and_async_one_update_behind(runs: dict[str, Run]) -> None:
-    assert all(record["logprob_diff"] < 1e-5 for record in runs["whole"].training.values())
+    assert all(record["logprob_diff"] < 1e-5 for record in runs["whole"].training)
     lagging = runs["overlapped"].training
-    assert lagging[1]["logprob_diff"] < 1e-5
-    assert all(lagging[step]["logprob_diff"] > 1e-5 for step in range(2, 25))
+    assert lagging[0]["logprob_diff"] < 1e-5
+    assert all(record["logprob_diff"] > 1e-5 for record in lagging[1:])
 
 
 def test_metrics_have_the_agreed_fields(runs: dict[str, Run]) -> None:
@@ -363,9 +410,27 @@ def test_metrics_have_the_agreed_fields(runs: dict[str, Run]) -> None:
         assert set(record) == expected
 
 
-def test_a_killed_run_resumes_and_ends_like_one_never_killed(runs: dict[str, Run]) -> None:
+def test_a_run_that_is_stopped_or_killed_ends_like_one_never_touched(runs: dict[str, Run]) -> None:
+    """SIGUSR1 comes while it waits for Ray; each step is in the metrics once."""
     cut = runs["cut"]
     assert "tmp_step_000090 is unfinished and ignored" in cut.log
-    assert "resuming from" in cut.log
     assert cut.training == runs["whole"].training
     assert cut.accuracies[-1] == runs["whole"].accuracies[-1]
+    evaluated = [record["step"] for record in cut.metrics if record["type"] == "eval"]
+    assert evaluated == sorted(set(evaluated))
+
+
+def test_a_run_that_is_asked_to_stop_saves_and_says_so(runs: dict[str, Run]) -> None:
+    lines = runs["cut"].log.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("stopping early"))
+    step = int(lines[at].split()[4])
+    assert lines[at] == f"stopping early after step {step} of 24: asked to"
+    assert lines[at - 1].endswith(f"checkpoints/step_{step:06d}")
+    assert any(line.endswith(f"at step {step + 1}") for line in lines[at:])
+    heard = Progress("demo")
+    heard.feed("\n".join(lines[: at + 1]).encode() + b"\n")
+    assert (heard.first, heard.last, heard.total) == (1, step, 24)
+    assert heard.stopped_early
+    assert not heard.finished
+    heard.feed("\n".join(lines[at + 1 :]).encode() + b"\n")
+    assert heard.finished

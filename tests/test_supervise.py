@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from beam_slurm.pack import node_program
+from nodes import course, environment, program
 
 PATIENCE = 60
 
@@ -32,17 +30,22 @@ class Supervise:
 
     def run(self, ray: str, driver: str, **more: str) -> dict[str, object]:
         """The outcome of two bash programs; the driver begins when the Ray step is ``up``."""
-        program = self.folder / "node.pyz"
-        program.write_bytes(node_program())
+        node = program(self.folder)
+        attempt = self.folder / "attempt-0"
+        attempt.mkdir(exist_ok=True)
         steps = [["bash", "-c", ray, "ray"], ["bash", "-c", WAIT + driver, "driver"]]
+        options = [f"--attempt={attempt}", "--on=n1,n2", "--", "4"]
         done = subprocess.run(
-            [sys.executable, program, "supervise", self.folder, "4", *steps[0], *steps[1]],
-            cwd=self.folder,
-            env={"PATH": "/usr/bin:/bin", "WORD": "", "CODE": "0", **more},
+            [*node, "supervise", *course(self.folder), *options, *steps[0], *steps[1]],
+            cwd=attempt,
+            env=environment(**{"WORD": "", "CODE": "0", **more}),
+            capture_output=True,
+            text=True,
             check=False,
             timeout=PATIENCE,
         )
-        found = json.loads((self.folder / "outcome.json").read_text())
+        self.log = done.stdout
+        found = json.loads((attempt / "outcome.json").read_text())
         assert done.returncode == found["exit_code"]
         return found  # type: ignore[no-any-return]
 
@@ -64,12 +67,14 @@ WAIT = "until [[ -e up ]]; do sleep 0.05; done\n"
 def test_what_fails_in_the_teardown_is_not_why_the_entry_failed(
     tmp_path: Path, word: str, component: str, cause: str
 ) -> None:
-    ended = 'echo \'{"beam-slurm": "entry-ended", "code": 7}\' >>events.jsonl; exit 7'
+    ended = 'echo \'{"beam-slurm": "entry-ended", "time": 1, "code": 7}\'; exit 7'
     found = Supervise(tmp_path).run(LATE_RAY, ended, WORD=word, CODE="1")
     assert (found["component"], found["exit_code"]) == (component, 7)
     assert str(found["cause"]).startswith(cause)
-    assert ("node-failed" in (tmp_path / "events.jsonl").read_text()) == (component == "ray")
-    assert not (tmp_path / "cleaned").exists()
+    assert ("node-failed" in (tmp_path / "attempt-0" / "events.jsonl").read_text()) == (
+        component == "ray"
+    )
+    assert not (tmp_path / "attempt-0" / "cleaned").exists()
 
 
 def test_the_first_node_s_own_word_is_the_cause(tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ def test_a_cancelled_run_stays_cancelled(tmp_path: Path) -> None:
 def test_a_ray_task_that_could_not_tidy_up_gets_a_clean_pass(tmp_path: Path) -> None:
     found = Supervise(tmp_path).run(LATE_RAY, "exit 7", CODE="137")
     assert found["exit_code"] == 7
-    assert (tmp_path / "cleaned").exists()
+    assert (tmp_path / "attempt-0" / "cleaned").exists()
 
 
 def test_a_cancelled_run_is_not_blamed_on_the_node_whose_task_srun_names_first(

@@ -5,12 +5,10 @@ exit code proves nothing. Layouts are those of the frameworks' main branches (th
 ``checkpoint.py``); only names, sizes, ends and small files are read, never tensors.
 """
 
-import argparse
 import itertools
 import json
 import os
 import re
-import sys
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from beam_slurm.node import events, shards
@@ -31,25 +29,6 @@ class Found(NamedTuple):
     path: Optional[str]
     problems: List[str]
     newest: Optional[int]
-
-
-def main(argv: List[str]) -> int:
-    """Verb ``resume``: 0 if the run can go on from a whole checkpoint, 2 and the reason if not."""
-    parser = argparse.ArgumentParser(prog="node.pyz resume")
-    parser.add_argument("--framework", required=True, choices=sorted(LAYOUTS))
-    parser.add_argument("folder", help="where the framework saves")
-    args = parser.parse_args(argv)
-    found = latest(args.framework, args.folder)
-    if found.step is None:
-        why = "; ".join(found.problems) or "it holds none"
-        print(
-            "beam-slurm: there is no whole checkpoint in %s to resume from: %s"
-            % (args.folder, why),
-            file=sys.stderr,
-        )
-        return 2
-    print("beam-slurm: goes on after step %d: %s" % (found.step, found.path), flush=True)
-    return 0
 
 
 NOTHING = Found(None, None, [], None)

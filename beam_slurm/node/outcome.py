@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from beam_slurm.node.supervise import Supervisor
 
 CANCELLED = 128 + signal.SIGTERM
+BY_WARNING = 128 + signal.SIGUSR1  # it does not know the signal yet
 OUT_OF_TIME = 75  # EX_TEMPFAIL: it could go on
 TAIL = 20  # lines of a log that are worth a place in an outcome
 
@@ -50,7 +51,7 @@ def of(attempt: "Supervisor") -> Dict[str, Any]:
     by_slurm = _by_slurm(attempt, code)
     if by_slurm:
         found.update(by_slurm)
-    elif attempt.stopping.done or (_early(attempt) and code == 0 and attempt.first == "driver"):
+    elif attempt.stopping.done or (_early(attempt, code) and attempt.first == "driver"):
         found.update(_out_of_time(attempt))
     elif attempt.first == "driver" and code == 0:
         found.update(state="succeeded", cause=_finished(attempt))
@@ -110,9 +111,11 @@ def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
     }
 
 
-def _early(attempt: "Supervisor") -> bool:
-    """Whether an entry that ended with 0 did so because its time was up."""
+def _early(attempt: "Supervisor", code: int) -> bool:
+    """Whether the entry ended because its time was up: with 0 too, and by the signal itself."""
     progress = attempt.progress
+    if code not in (0, BY_WARNING):
+        return False
     if progress.finished or (progress.last or 0) >= attempt.rules.steps:
         return False
     return attempt.stopping.began or progress.stopped_early

@@ -110,12 +110,9 @@ def _prove(rules: course.Rules, first: bool) -> None:
     Raises:
         NotEnough: with what lies there instead.
     """
-    found, mended = checkpoint.NOTHING, []  # type: ignore[var-annotated]
-    if rules.checkpoints:
-        found = checkpoint.latest(rules.framework, rules.checkpoints)
+    # What a user asks to go on from is the user's; what this run has left is ours to mend.
+    found = checkpoint.latest(rules.framework, rules.checkpoints) if first else settle.mended(rules)
     history = attempts.history(rules.run)
-    for line in mended:
-        events.say(line)
     if found.step is not None:
         events.say("goes on after step %d: %s" % (found.step, found.path))
         return

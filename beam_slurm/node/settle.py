@@ -53,11 +53,18 @@ def settle(
 def _decide(rules: Rules, history: List[Outcome], fit: int, job: str) -> Next:
     if history[-1]["state"] in ("succeeded", "cancelled"):
         return Next("", "")
-    found = checkpoint.NOTHING
-    if rules.checkpoints:
-        found = checkpoint.latest(rules.framework, rules.checkpoints)
     left = course.ends(rules, job, history) - time.time()
-    return course.after(rules, history, found, fit, left)
+    return course.after(rules, history, mended(rules), fit, left)
+
+
+def mended(rules: Rules) -> checkpoint.Found:
+    """What the run can go on from, after what it has left half done is set aside."""
+    if not rules.checkpoints:
+        return checkpoint.NOTHING
+    found, done = checkpoint.mend(rules.framework, rules.checkpoints)
+    for line in done:
+        events.say(line)
+    return found
 
 
 def _go_on(outcome: Outcome, following: Next, successor: Optional[str]) -> None:

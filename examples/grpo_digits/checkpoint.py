@@ -7,6 +7,7 @@ Whatever a killed run leaves behind keeps the unfinished name and is never read.
 import json
 import os
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ STATE = "state.json"
 
 @dataclass(frozen=True)
 class Found:
-    """What lies in a checkpoint folder."""
+    """What lies in a checkpoint folder: the newest whole one, and what is wrong with the others."""
 
     newest: Path | None
-    unusable: list[Path]
+    unusable: dict[Path, str]
 
 
 def save(
@@ -66,11 +67,30 @@ def read_state(path: Path) -> dict[str, Any]:
 def find(folder: Path) -> Found:
     """The newest whole checkpoint, and the folders that are none."""
     whole: list[Path] = []
-    unusable: list[Path] = []
-    for path in sorted(folder.glob("*step_*")):
-        complete = all((path / name).is_file() for name in (MODEL, OPTIMIZER, STATE))
-        (whole if complete and path.name.startswith("step_") else unusable).append(path)
+    unusable: dict[Path, str] = {}
+    for path in sorted([*folder.glob("step_*"), *folder.glob("tmp_step_*")]):
+        why = "unfinished" if path.name.startswith("tmp_") else _damage(path)
+        if why:
+            unusable[path] = why
+        else:
+            whole.append(path)
     return Found(newest=max(whole, key=lambda path: path.name, default=None), unusable=unusable)
+
+
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint of the final name, as after a disk failure; "" if nothing."""
+    for name in (MODEL, OPTIMIZER, STATE):
+        if not (path / name).is_file():
+            return f"damaged (no {name})"
+    for name in (MODEL, OPTIMIZER):
+        # What torch.save writes is a zip file, and that ends with its directory.
+        if not zipfile.is_zipfile(path / name):
+            return f"damaged ({name} is truncated)"
+    try:
+        read_state(path)
+    except ValueError:
+        return f"damaged ({STATE} is truncated)"
+    return ""
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -2,9 +2,11 @@
 """GRPO on Ray: teach a tiny Beam to add digits. The driver: command line and training loop."""
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import checkpoint
@@ -12,7 +14,7 @@ import cluster
 import ray
 import task
 from learner import Learner, Recipe
-from metrics import Metrics, say
+from metrics import Metrics, forget, say
 from rollout import RolloutWorker
 
 
@@ -63,11 +65,28 @@ def _not_negative(text: str) -> int:
     return 0 if text == "0" else _positive(text)
 
 
+class StopSignal:
+    """Whether SIGUSR1 has come: the wish to save and end after the running step.
+
+    Python runs the handler in the main thread, also while that waits for Ray.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        signal.signal(signal.SIGUSR1, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+
+
 class Trainer:
     """The loop over steps, and the actors that it keeps busy."""
 
-    def __init__(self, options: argparse.Namespace, resume_from: Path | None) -> None:
+    def __init__(
+        self, options: argparse.Namespace, resume_from: Path | None, stop: StopSignal
+    ) -> None:
         self.options = options
+        self.stop = stop
         recipe = Recipe(
             seed=options.seed,
             steps=options.steps,
@@ -95,8 +114,11 @@ class Trainer:
         if cluster.accelerator() == "GPU" and "cpu" in devices:
             say("note: Ray has GPUs, but torch cannot use them: training on CPU")
 
-    def run(self, first_step: int) -> float:
-        """Train from ``first_step`` to the end; return the final held-out accuracy."""
+    def run(self, first_step: int) -> float | None:
+        """Train from ``first_step`` to the end; return the final held-out accuracy.
+
+        None if it was asked to stop before.
+        """
         last_step = self.options.steps
         accuracy = self.evaluate(first_step - 1)
         upcoming: list[Any] | None = None
@@ -113,12 +135,17 @@ class Trainer:
             values["step_time"] = time.perf_counter() - started
             values["tokens_per_second"] = values.pop("tokens") / values["step_time"]
             self.metrics.train(step, last_step, values)
-            if step % self.options.eval_every == 0 or step == last_step:
+            # Asked once: a signal from here on is for the next step, which then is saved.
+            stopping = self.stop.came and step < last_step
+            if not stopping and (step % self.options.eval_every == 0 or step == last_step):
                 accuracy = self.evaluate(step)
             if self.options.save_every and (
-                step % self.options.save_every == 0 or step == last_step
+                step % self.options.save_every == 0 or step == last_step or stopping
             ):
                 self.save(step)
+            if stopping:
+                say(f"stopping early after step {step} of {last_step}: asked to")
+                return None
         return accuracy
 
     def generate(self, step: int) -> list[Any]:
@@ -149,8 +176,8 @@ class Trainer:
 def find_start(options: argparse.Namespace) -> tuple[int, Path | None]:
     """The first step to run and the checkpoint to load before it."""
     found = checkpoint.find(options.output_dir / "checkpoints")
-    for path in found.unusable:
-        say(f"note: {path} is unfinished and ignored")
+    for path, why in found.unusable.items():
+        say(f"note: {path} is {why} and ignored")
     if not options.resume:
         if found.newest is not None:
             raise ValueError(f"{found.newest} exists: pass --resume, or another --output-dir")
@@ -174,9 +201,12 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"train.py: error: {error}", file=sys.stderr)
         return 2
+    stop = StopSignal()
     try:
         cluster.join(options.local)
-        trainer = Trainer(options, resume_from)
+        if options.resume:
+            forget(options.output_dir, first_step)
+        trainer = Trainer(options, resume_from, stop)
         trainer.announce()
         accuracy = trainer.run(first_step)
     except cluster.ClusterError as error:
@@ -184,7 +214,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     finally:
         ray.shutdown()
-    say(f"final held-out accuracy {accuracy:.2f}")
+    if accuracy is not None:
+        say(f"final held-out accuracy {accuracy:.2f}")
     return 0
 
 
