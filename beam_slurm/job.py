@@ -9,11 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import conflicts, containers, frameworks, mounts, runs, script, secret, slurm
+from beam_slurm import (
+    conflicts,
+    containers,
+    frameworks,
+    mounts,
+    needs,
+    runs,
+    script,
+    secret,
+    slurm,
+)
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import NAME, Profile, Site
+from beam_slurm.schema import NAME, Profile
 from beam_slurm.script import Raw
 
 # What templates/ray_address.j2 exports.
@@ -137,8 +147,8 @@ def render(request: JobRequest) -> str:
         again=_again(request),
         total=60 * slurm.minutes(profile.job.total_time) if profile.job.total_time else 0,
         lead=lead(profile),
-        needs=_needs(request),
-        severities=_severities(site),
+        needs=needs.words(profile, launch, str(request.run), request.local),
+        severities=needs.severities(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
@@ -179,39 +189,6 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("output", f"{request.run}/job-%j.log"),
         *script.more_directives(site),
     ]
-
-
-def _needs(request: JobRequest) -> list[str]:
-    """What each node is asked before anything starts on it, as words of ``node.pyz inspect``."""
-    profile, launch = request.profile, request.launch
-    site, hardware = profile.site, profile.hardware
-    words = [f"--gpus={hardware.gpus_per_node}"]
-    if hardware.gpu:
-        words.append(f"--gpu={hardware.gpu}")
-    if hardware.exclusive:
-        words.append("--exclusive")
-    if profile.ray.object_store_gb:
-        words.append(f"--object-store={int(profile.ray.object_store_gb * 1e9)}")
-    if launch.scratch:
-        words += [f"--scratch={launch.scratch.path}", f"--scratch-need={launch.scratch.need}"]
-    words.append(f"--tmp={site.paths.tmp}")
-    words.append(f"--shared={request.run}")
-    if launch.container:
-        words += [f"--runtime={site.container}", f"--image={launch.container}"]
-        words += [f"--path={mount.source}" for mount in launch.mounts]
-    network = site.network
-    words += [f"--interface={network.interface}"] if network.interface else []
-    words += [f"--prefix={network.prefix}"] if network.prefix else []
-    return words
-
-
-def _severities(site: Site) -> Raw:
-    """The checks that the site takes more or less seriously than others do."""
-    words = ""
-    for severity in ("fail", "warn", "off"):
-        names = [name for name, found in sorted(site.preflight.items()) if found == severity]
-        words += f" --{severity}={','.join(names)}" if names else ""
-    return Raw(words)
 
 
 def goes_on(profile: Profile) -> bool:

@@ -79,7 +79,12 @@ def _jinja() -> jinja2.Environment:
     )
     made.tests["search"] = lambda text, pattern: re.search(pattern, text) is not None
     made.filters.update(
-        words=_words, lines=_lines, json=_json, directive=_directive, comment=_comment
+        words=_words,
+        lines=_lines,
+        filled=_filled,
+        json=_json,
+        directive=_directive,
+        comment=_comment,
     )
     return made
 
@@ -119,6 +124,16 @@ def _lines(values: Sequence[str]) -> list[Raw]:
             lines.append([])
         lines[-1].append(value)
     return [_words(line) for line in lines]
+
+
+def _filled(values: Sequence[str]) -> list[Raw]:
+    """The words of a command, as many on a line as people like to read."""
+    lines = [""]
+    for word in map(quote, values):
+        if lines[-1] and len(lines[-1]) + len(word) > 90:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return [Raw(line) for line in lines]
 
 
 def _json(value: Any) -> str:

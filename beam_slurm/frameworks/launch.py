@@ -55,6 +55,7 @@ class Launch:
         dashboard: its entry talks to Ray's dashboard, and starts only when that answers.
         scratch: node-local folder; None if it needs none.
         output: where it writes, as the hosts see it.
+        model: the model's folder, as the hosts see it; None if it has none.
         checkpoints: where its checkpoints go, as the hosts see it; None if it saves none.
         sentinel: a file that makes it save at the next step and go on, as the hosts see it; None
             if it has no such thing.
@@ -76,6 +77,7 @@ class Launch:
     resources: Mapping[str, float] = field(default_factory=dict)
     dashboard: bool = False
     scratch: Scratch | None = None
+    model: str | None = None
     checkpoints: str | None = None
     sentinel: str | None = None
     stop: Literal["signal", "sentinel", "deadline", "interval"] = "interval"

@@ -97,6 +97,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         entry=("python", framework.script, framework.command, *flags, *words),
         workdir=checkout,
         output=output,
+        model=f"{folders.host('models')}/{PurePosixPath(MODEL_ID).name}",
         environment=environment,
         settings={"SCRATCH": "site.paths.scratch"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),

@@ -84,6 +84,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         ),
         workdir=checkout,
         output=output,
+        model=f"{folders.host('models')}/Beam",
         environment={
             "BEAM_CHECKPOINT": f"{models}/Beam",
             "BEAM_LOG_DIR": output_inside,

@@ -112,6 +112,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         entry=("bash", framework.script, *_differs(resolved), *overrides),
         workdir=checkout,
         output=output,
+        model=f"{folders.host('models')}/Beam",
         environment=environment,
         settings={**SETTINGS, framework.model_variable: "site.paths.models"},
         secrets=("WANDB_API_KEY", "HF_TOKEN"),

@@ -41,13 +41,13 @@ class Wanted(NamedTuple):
     """What the run wants of a node.
 
     Attributes:
-        count: GPUs.
+        gpus: how many.
         kind: what their product name must hold, such as h200; "" does not matter.
         memory: bytes of each; 0 does not matter.
         exclusive: the node is this job's alone, so whatever is on a GPU was left behind.
     """
 
-    count: int
+    gpus: int
     kind: str = ""
     memory: int = 0
     exclusive: bool = False
@@ -75,16 +75,18 @@ def look(
     try:
         listed = ask(SMI)
     except FileNotFoundError:
-        yield _given(wanted.count, visible, ABSENT)
+        yield _given(wanted.gpus, visible, ABSENT)
         yield from (Check(name, UNKNOWN, ABSENT) for name in wanted.names[1:])
         return
     except gpus.Broken as problem:
-        need = "%d GPUs" % wanted.count
+        need = "%d GPUs" % wanted.gpus
         yield Check("gpus", FAIL, str(problem), need, "reboot the node, or drain it")
-        yield from (Check(name, UNKNOWN, str(problem)) for name in wanted.names[1:])
+        for name in wanted.names[1:]:  # the kernel may have said why
+            said = Check(name, UNKNOWN, str(problem))
+            yield _xids([], [], kernel_log) if name == "xid" else said
         return
     mine = gpus.own(listed, fit.given_gpus())
-    yield _count(wanted.count, visible, len(mine))
+    yield _count(wanted.gpus, visible, len(mine))
     if wanted.kind:
         yield _kind(wanted.kind, mine)
     if wanted.memory:

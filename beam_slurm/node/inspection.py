@@ -8,14 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Tuple
 
 from beam_slurm.node import canary, check, events, inspect
 from beam_slurm.node.check import FAIL, Check
-from beam_slurm.node.steps import SRUN
+from beam_slurm.node.steps import NODE_FAILURE, SRUN
 from beam_slurm.node.verdicts import Report
 
 KILL = 5.0  # seconds that srun gets to end its step
+CANCEL = 1.0  # scancel ends the step and this process at once: who is first is chance
 FACTS = ("address", "gcs", "dashboard", "clock", "python")
 
 
@@ -46,20 +47,28 @@ class Inspection:
         try:
             problems = canary.plant(self.folders, self.word)
             self._step()
+            if self.ended and self._silent():
+                time.sleep(CANCEL)
             for node, report in self.reports.items():
                 self._look_for_canaries(node)
                 if problems and report.offset is not None:
                     self._cannot_plant(node, problems)
         finally:
             canary.lift(self.folders, self.word, self.nodes)
-        for node in self.nodes:
+        silent = self._silent()
+        for node in silent:
+            # What was said last is about all of them or about somebody else.
+            why = self.remarks.get(node) or (self.last if len(silent) == len(self.nodes) else "")
+            silence = "no answer" + ("" if self.ended else " within %.0f s" % self.seconds)
+            silence += ": " + why if why else ""
             report = self.reports.get(node, Report([], {}, {}))
-            if report.offset is None:
-                why = self.remarks.get(node) or self.last
-                silence = "no answer" + ("" if self.ended else " within %.0f s" % self.seconds)
-                silence += ": " + why if why else ""
-                self.reports[node] = report._replace(silence=silence)
+            self.reports[node] = report._replace(silence=silence)
         return self.reports
+
+    def _silent(self) -> List[str]:
+        """The nodes that have not said their last word."""
+        nobody = Report([], {}, {})
+        return [n for n in self.nodes if self.reports.get(n, nobody).offset is None]
 
     def _step(self) -> None:
         """Run the step until all its output is read, or the time is over."""
@@ -73,30 +82,32 @@ class Inspection:
         except OSError as error:
             self.last, self.ended = "%s: %s" % (self.words[0], error.strerror), True
             return
-        lines = queue.Queue()  # type: queue.Queue[Optional[bytes]]
+        lines = queue.Queue()  # type: queue.Queue[Tuple[float, bytes]]
         threading.Thread(target=_read, args=(step, lines), daemon=True).start()
         deadline = time.monotonic() + self.seconds
         try:
             while True:
                 try:
-                    line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+                    arrived, line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
                 except queue.Empty:
                     return
-                if line is None:
+                if not line:
                     self.ended = True
                     return
-                self._hear(line.decode(errors="replace").rstrip("\n"))
+                self._hear(line.decode(errors="replace").rstrip("\n"), arrived)
         finally:
             _stop(step, KILL if self.ended else 0)
 
-    def _hear(self, line: str) -> None:
+    def _hear(self, line: str, arrived: float) -> None:
         event = events.parse(line)
         if event is None or event.get("node") not in self.nodes:
             if line.strip():
                 print(line, file=sys.stderr, flush=True)
                 self.last = line.strip()
-                told = SRUN.match(line)
-                if told:
+                told, lost = SRUN.match(line), NODE_FAILURE.match(line)
+                if lost:
+                    self.remarks[lost.group(2)] = lost.group(1)
+                elif told:
                     self.remarks[told.group(1)] = told.group(2)
             return
         node = event["node"]
@@ -108,7 +119,7 @@ class Inspection:
         elif event["beam-slurm"] == "inspected":
             self.reports[node] = report._replace(
                 facts={name: event[name] for name in FACTS if name in event},
-                offset=event["clock"] - time.time(),
+                offset=event["clock"] - arrived,
                 unseen=self.folders,
             )
             self._look_for_canaries(node)
@@ -139,11 +150,12 @@ def _on(nodes: List[str], words: List[str]) -> List[str]:
     return [words[0], *where, *words[1:]]
 
 
-def _read(step: "subprocess.Popen[bytes]", lines: "queue.Queue[Optional[bytes]]") -> None:
+def _read(step: "subprocess.Popen[bytes]", lines: "queue.Queue[Tuple[float, bytes]]") -> None:
+    """Every line with the time at which it came, and b"" at the end."""
     assert step.stdout is not None
     for line in step.stdout:
-        lines.put(line)
-    lines.put(None)
+        lines.put((time.time(), line))
+    lines.put((time.time(), b""))
 
 
 def _stop(step: "subprocess.Popen[bytes]", patience: float) -> None:

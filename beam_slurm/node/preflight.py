@@ -1,9 +1,9 @@
 """Verb ``preflight``: begin an attempt with the fittest nodes. Run once, by the batch script.
 
-    node.pyz preflight --run DIR --nodes N --allocated a,b,c ... -- \
-        srun ... python3 node.pyz inspect OPTIONS
+    node.pyz preflight --run DIR --nodes N --allocated a,b,c --batch NAME ... -- STEP
+    STEP: srun ... python3 node.pyz inspect OPTIONS
 
-Runs that one step on all allocated nodes that no earlier attempt has blamed, and judges what they
+Runs that step on all allocated nodes that no earlier attempt has blamed, and judges what they
 say. The table goes to the job's log, all of it into preflight.json, and one line for the script to
 read to standard output: ``ATTEMPT_DIR NODES CPUS HEAD_IP GCS_PORT DASHBOARD_PORT``, NODES as a list
 with commas, the head first.

@@ -100,11 +100,11 @@ def judge(
     for node, said in everybody.items():
         checks = {check.name: check for check in said.checks}
         checks["answer"] = _answer(said)
-        if said.unseen:
-            checks["outputs"] = _unseen(said)
-        for verdicts in shared.values():
-            if node in verdicts and checks.get(verdicts[node].name, verdicts[node]).verdict != FAIL:
-                checks[verdicts[node].name] = verdicts[node]
+        common = [verdicts[node] for verdicts in shared.values() if node in verdicts]
+        for check in common + ([_unseen(said)] if said.unseen else []):
+            own = checks.get(check.name)
+            if own is None or own.verdict != FAIL:  # a node's own word says more
+                checks[check.name] = check
         found[node] = _severe(checks, severities)
     return found
 

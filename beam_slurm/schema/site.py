@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, PositiveFloat, field_validator
 
 from beam_slurm import mounts
+from beam_slurm.node.verdicts import ALWAYS, SEVERITY
 from beam_slurm.schema.base import Model, Path, Text, Word, one_line
 
 
@@ -148,6 +149,15 @@ class Site(Model):
     def _variables(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             _variable(name)
+        return value
+
+    @field_validator("preflight")
+    @classmethod
+    def _checks(cls, value: dict[str, str]) -> dict[str, str]:
+        known = sorted(set(SEVERITY) - set(ALWAYS))
+        for name in value:
+            if name not in known:
+                raise ValueError(f"there is no check {name!r} to change: {', '.join(known)}")
         return value
 
     @field_validator("directives")
