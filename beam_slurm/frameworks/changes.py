@@ -10,7 +10,9 @@ from beam_slurm.profiles import Resolved
 from beam_slurm.yamlfile import Key, dotted
 
 # These describe the recipe's needs and results, or are ours to obey: no framework is told.
-OURS = frozenset({("storage",), ("reference",), ("checkpoint", "resume")})
+OURS = frozenset(
+    {("storage",), ("reference",), ("checkpoint", "resume"), ("startup_s",), ("watchdog",)}
+)
 
 
 def changes(resolved: Resolved, known: Collection[Key], hint: str) -> dict[Key, Any]:
