@@ -1,5 +1,6 @@
 # make demo    everything from nothing: a real Slurm of four hosts on this machine, and a real run
-# make test    the whole suite, against that Slurm
+# make test    the suite, against that Slurm
+# make test-faults   every way in which a run can break there: half an hour
 # make lint    ruff, mypy, import-linter, shellcheck
 # make bench   bring-up beside other launchers
 # make clean   remove the environment and everything that was made
@@ -10,14 +11,17 @@ BIN := $(VENV)/bin
 # Slurm in a box needs root; where it is missing, tests that need it are skipped and say so.
 REQUIRE_SLURM := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo test lint bench clean system
+.PHONY: demo test test-faults lint bench clean system
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
 
 test: $(VENV)/.dev
-	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest
+	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest -m "not exhaustive"
+
+test-faults: $(VENV)/.dev
+	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest tests/test_faults.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -229,4 +230,262 @@ def test_a_hang_leaves_stack_dumps_of_every_node(faults: Faults) -> None:
     assert "train.py" in (attempt / "stacks" / "node1.txt").read_text()
     assert run.state().word == "failed"
     assert "max_restarts" in run.outcome["stopped"]
+    faults.clean(run)
+
+
+def warn(faults: Faults, run: runs.Run) -> None:
+    """What Slurm does when the lead begins, at once instead of in minutes."""
+    faults.cluster.run(["scancel", "--batch", "--signal=USR1", str(run.job)])
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        pytest.param(("--total-time", "1:00:00"), "requeue", id="requeued"),
+        pytest.param(
+            ("--total-time", "1:00:00", "--set", "site.again=chain"),
+            "chain",
+            id="chained",
+            marks=pytest.mark.exhaustive,
+        ),
+    ],
+)
+def test_before_its_time_is_up_it_saves_and_goes_on_in_another_job(
+    faults: Faults, words: tuple[str, ...], how: str
+) -> None:
+    """The driver exits with 0, and yet the run is not over."""
+    run = faults.train(*words)
+    faults.reach(run, 4)
+    warn(faults, run)
+    first = faults.outcome(run, 0)
+    assert (first["class"], first["exit_code"], first["next"]["how"]) == ("time", 75, how), first
+    job = run.job
+    faults.finish(run)
+    faults.trained_on(run)
+    second = run.attempts[1].outcome
+    assert second["steps"]["first"] == first["steps"]["last"] + 1  # nothing is done twice
+    assert (second["job"] != first["job"]) == (how == "chain")
+    assert run.job == job
+    faults.clean(run)
+
+
+def test_out_of_time_without_more_of_it(faults: Faults) -> None:
+    """It has saved, it is no success, and a later submission goes on from there."""
+    run = faults.train("--output-dir", "mine")
+    faults.reach(run, 4)
+    warn(faults, run)
+    faults.finish(run)
+    state = run.state()
+    assert (state.word, state.exit_code) == ("failed", 75)
+    assert faults.slurm_of(str(run.job))["ExitCode"] == "75:0"
+    assert "--resume" in run.outcome["do"]
+    again = faults.train("--output-dir", "mine", "--resume")
+    faults.finish(again)
+    assert faults.steps(again) == list(range(1, STEPS + 1))
+    faults.clean(again)
+
+
+@pytest.mark.exhaustive
+def test_a_real_time_limit(faults: Faults) -> None:
+    """Two minutes a job, one of them for the last checkpoint, and more steps than fit."""
+    limits = ("--set", "job.time=0:02:00", "--set", "job.lead_s=60", "--total-time", "0:20:00")
+    run = faults.train(*limits, "--steps", "150", "--save-every", "200")
+    faults.outcome(run, 0)
+    run.path.joinpath("read").touch()
+    faults.finish(run)
+    assert run.state().word == "succeeded"
+    assert faults.steps(run) == list(range(1, 151))
+    assert [attempt.outcome["class"] for attempt in run.attempts][:-1] == ["time"] * (
+        len(run.attempts) - 1
+    )
+    assert len(run.attempts) > 1
+    faults.clean(run)
+
+
+def freeze_ray(faults: Faults, host: str) -> None:
+    """A node that neither fails nor joins."""
+
+    def frozen() -> bool:
+        words = ["pkill", "-STOP", "-f", r"node\.pyz ray "]
+        return faults.cluster.exec(host, words, check=False).returncode == 0
+
+    faults.until(f"a task on {host}", frozen)
+
+
+@pytest.mark.exhaustive
+def test_a_worker_that_never_joins_is_replaced(faults: Faults) -> None:
+    run = faults.train(*SPARE, "--set", "ray.deadline_s=25")
+    freeze_ray(faults, "node2")
+    first = faults.outcome(run, 0)
+    assert (first["component"], first["class"], first["blamed"]) == ("gate", "node", ["node2"])
+    assert "missing: node2" in first["cause"]
+    faults.finish(run)
+    faults.trained_on(run)
+    faults.clean(run)
+
+
+def full_tmp(faults: Faults) -> None:
+    """/tmp/s is there on every host, but one cannot be written to."""
+    for host in faults.cluster.spec().nodes:
+        faults.cluster.exec(host, ["mkdir", "-p", "/tmp/s"])
+    faults.cluster.exec("node2", ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/tmp/s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "attempts"),
+    [
+        pytest.param(SPARE, 1, id="with a spare"),
+        pytest.param((), 2, id="without a spare", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_node_that_is_not_fit_is_left_out(
+    faults: Faults, words: tuple[str, ...], attempts: int
+) -> None:
+    full_tmp(faults)
+    try:
+        run = faults.train("--set", "site.paths.tmp=/tmp/s", *words)
+        faults.finish(run)
+    finally:
+        faults.cluster.exec("node2", ["umount", "/tmp/s"])
+    faults.trained_on(run)
+    assert len(run.attempts) == attempts
+    assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
+    first = run.attempts[0]
+    (bad,) = [c for c in first.preflight["nodes"]["node2"]["checks"] if c["verdict"] == "fail"]
+    assert bad["name"] == "tmp"
+    assert "Read-only" in bad["have"]
+    if attempts == 2:
+        assert first.outcome["next"]["how"] == "requeue"
+        assert "node2: tmp" in first.outcome["cause"]
+    faults.clean(run)
+
+
+@pytest.mark.exhaustive
+def test_too_little_room_on_one_node_s_disk(faults: Faults, tmp_path: Path) -> None:
+    """Disks that are files: a little one on node2, larger ones elsewhere."""
+    for host in faults.cluster.spec().nodes:
+        image = tmp_path / f"{host}.img"
+        size = "8M" if host == "node2" else "80M"
+        subprocess.run(["truncate", "-s", size, image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        faults.cluster.exec(host, ["mkdir", "-p", "/tmp/nvme"])
+        faults.cluster.exec(host, ["mount", "-o", "loop", str(image), "/tmp/nvme"])
+    disk = ("--set", "site.paths.scratch=/tmp/nvme", "--set", "recipe.storage.nvme_gb=0.05")
+    try:
+        run = faults.train(*SPARE, *disk)
+        faults.finish(run)
+    finally:
+        for host in faults.cluster.spec().nodes:
+            faults.cluster.exec(host, ["umount", "/tmp/nvme"])
+    faults.trained_on(run)
+    assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
+    (bad,) = [
+        check
+        for check in run.attempts[0].preflight["nodes"]["node2"]["checks"]
+        if check["verdict"] == "fail"
+    ]
+    assert bad["name"] == "scratch"
+    assert re.search("free", bad["have"])
+    faults.clean(run)
+
+
+@pytest.mark.exhaustive
+def test_an_output_folder_that_one_node_does_not_share(faults: Faults, tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "mine"
+    out.mkdir(parents=True)
+    faults.cluster.exec("node2", ["mount", "-t", "tmpfs", "tmpfs", str(out)])
+    try:
+        run = faults.train(*SPARE, "--output-dir", "mine")
+        faults.finish(run)
+    finally:
+        faults.cluster.exec("node2", ["umount", str(out)])
+    faults.trained_on(run)
+    assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
+    assert "another folder" in str(run.attempts[0].preflight["nodes"]["node2"])
+    faults.clean(run)
+
+
+@pytest.mark.exhaustive
+def test_a_full_disk_while_it_saves(faults: Faults, small: Path) -> None:
+    """It says so, and goes on once there is room."""
+    run = faults.train("--output-dir", str(small / "mine"))
+    faults.reach(run, 4)
+    filler = small / "filler"
+    try:
+        with filler.open("wb") as file:
+            while True:
+                file.write(b"x" * 4096)
+                file.flush()
+    except OSError:
+        pass
+    first = faults.outcome(run, 0)
+    filler.unlink()
+    assert first["class"] == "storage", first
+    assert "No space left" in first["cause"]
+    faults.finish(run)
+    faults.trained_on(run)
+    faults.clean(run)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("daemon", ["slurmd", "slurmctld"])
+def test_a_daemon_of_slurm_that_is_restarted_does_not_matter(faults: Faults, daemon: str) -> None:
+    run = faults.train()
+    faults.reach(run, 4)
+    if daemon == "slurmctld":
+        faults.cluster.stop_host("ctl")
+        faults.cluster.start_host("ctl")
+    else:
+        faults.cluster.exec("node2", ["pkill", "-x", "slurmd"])
+        faults.cluster.exec("node2", ["slurmd", "-N", "node2"])
+    faults.finish(run)
+    faults.trained_on(run)
+    assert len(run.attempts) == 1
+    faults.clean(run)
+
+
+@pytest.mark.parametrize(
+    "times", [pytest.param(1, marks=pytest.mark.exhaustive), 2], ids=["scancel", "scancel twice"]
+)
+def test_scancel_ends_it_for_good(faults: Faults, times: int) -> None:
+    run = faults.train()
+    faults.reach(run, 3)
+    for _ in range(times):
+        faults.cluster.run(["scancel", str(run.job)])
+    faults.finish(run)
+    state = run.state()
+    assert (state.word, state.exit_code) == ("cancelled", 143)
+    assert run.outcome["next"] is None
+    assert len(run.attempts) == 1
+    faults.clean(run)
+
+
+@pytest.mark.exhaustive
+def test_leftovers_of_others_are_no_hindrance(faults: Faults) -> None:
+    """Somebody else's /tmp/ray, and a listener in every block of ports but the last."""
+    squat = (
+        "import socket, time; from beam_slurm.node import ports; held = []\n"
+        "for base in ports.blocks()[:-1]:\n"
+        "    held.append(socket.create_server(('', base)))\n"
+        "print('listening', flush=True); time.sleep(600)"
+    )
+    cluster = faults.cluster
+    for host in ("node1", "node2"):
+        cluster.exec(host, ["mkdir", "-m", "700", "/tmp/ray"])
+        cluster.exec(host, ["chown", "nobody", "/tmp/ray"])
+    words = cluster.exec_argv("node1", [sys.executable, "-c", squat], folder="/")
+    squatter = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert squatter.stdout is not None
+        assert squatter.stdout.readline() == "listening\n"
+        run = faults.train()
+        faults.finish(run)
+    finally:
+        squatter.kill()
+        squatter.wait()
+        for host in ("node1", "node2"):
+            cluster.exec(host, ["pkill", "-f", "ports.blocks"], check=False)
+            cluster.exec(host, ["rmdir", "/tmp/ray"])
+    faults.trained_on(run)
+    assert len(run.attempts) == 1
     faults.clean(run)

@@ -38,6 +38,8 @@ def main(argv: List[str]) -> int:
     args = parser.parse_args(argv)
     entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
     environment = dict(os.environ)  # as it is before Ray, which the gate imports, adds to it
+    early = []  # type: List[int]  # warnings that came before there was an entry to hear them
+    signal.signal(signal.SIGUSR1, lambda number, frame: early.append(number))
     processes.adopt_orphans()
     processes.raise_limits()
     try:
@@ -49,7 +51,7 @@ def main(argv: List[str]) -> int:
         events.tell(events.make("gate-failed", why=str(problem), missing=missing))
         events.say(str(problem))
         return NOT_UP
-    return run(entry, environment)
+    return run(entry, environment, early)
 
 
 def gate(nodes: List[str], gpus: int, seconds: float) -> None:
@@ -90,8 +92,11 @@ def gate(nodes: List[str], gpus: int, seconds: float) -> None:
         time.sleep(0.1)
 
 
-def run(entry: List[str], environment: Dict[str, str]) -> int:
-    """Run the entry as a child, pass signals on, and return its code as a shell would."""
+def run(entry: List[str], environment: Dict[str, str], early: Sequence[int] = ()) -> int:
+    """Run the entry as a child, pass signals on, and return its code as a shell would.
+
+    ``early`` are signals that came before: it gets them at once.
+    """
     try:
         child = subprocess.Popen(entry, env=environment, stdin=subprocess.DEVNULL)
     except OSError as problem:
@@ -110,6 +115,8 @@ def run(entry: List[str], environment: Dict[str, str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, forward)
     signal.signal(signal.SIGALRM, overdue)
+    for number in early:
+        child.send_signal(number)
     events.tell(events.make("entry-started", pid=child.pid))
     code = child.wait()
     code = 128 - code if code < 0 else code
