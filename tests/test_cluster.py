@@ -264,10 +264,10 @@ def test_hosts_are_apart(slurm: Cluster, tmp_path: Path) -> None:
             seen[name].address,
         }
         assert sorted(slurm.exec(name, ["ls", "/sys/class/net"]).stdout.split()) == ["eth0", "lo"]
-    slurm.exec("node1", ["touch", "/tmp/of-node1", "/dev/shm/of-node1"])  # noqa: S108
-    seen_there = slurm.exec("node2", ["ls", "-A", "/tmp", "/dev/shm"]).stdout  # noqa: S108
+    slurm.exec("node1", ["touch", "/tmp/of-node1", "/dev/shm/of-node1"])
+    seen_there = slurm.exec("node2", ["ls", "-A", "/tmp", "/dev/shm"]).stdout
     assert "of-node1" not in seen_there
-    assert not Path("/dev/shm/of-node1").exists()  # noqa: S108
+    assert not Path("/dev/shm/of-node1").exists()
     processes = slurm.exec("node2", ["ps", "-e", "-o", "pid=,comm="]).stdout
     assert "slurmd" in processes
     assert "slurmctld" not in processes
@@ -328,7 +328,7 @@ def test_a_process_of_a_host_can_be_killed_there(slurm: Cluster) -> None:
 @pytest.mark.slurm
 def test_a_host_dies_and_comes_back(slurm: Cluster) -> None:
     before = hosts_of(slurm)
-    slurm.exec("node2", ["touch", "/tmp/lost"])  # noqa: S108
+    slurm.exec("node2", ["touch", "/tmp/lost"])
     slurm.stop_host("node2")
     try:
         seen = hosts_of(slurm)
@@ -341,7 +341,7 @@ def test_a_host_dies_and_comes_back(slurm: Cluster) -> None:
     finally:
         slurm.start_host("node2")
     assert hosts_of(slurm)["node2"].running
-    done = slurm.run(["srun", "-w", "node2", "ls", "-A", "/tmp"])  # noqa: S108
+    done = slurm.run(["srun", "-w", "node2", "ls", "-A", "/tmp"])
     assert "lost" not in done.stdout
     with pytest.raises(BeamSlurmError, match="has no host node9"):
         slurm.stop_host("node9")

@@ -28,7 +28,7 @@ from beam_slurm.frameworks.launch import Scratch
 HOSTS = ("node1", "node2")
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE = 120.0
-SOCKET = "/tmp/docker/socket"  # noqa: S108 - private to each host
+SOCKET = "/tmp/docker/socket"
 IMAGES = {"docker": "beam-test:1", "podman": "localhost/beam-test:1"}
 
 # What the image lacks: the host's programs, the virtual environment and the tests' own.
@@ -174,7 +174,7 @@ class Launch:
                 made.launch,
                 container=IMAGES[self.runtime.name],
                 mounts=tuple(mounts.parse(text) for text in (*PROGRAMS, *mounted)),
-                scratch=Scratch(f"/tmp/scratch-{made.run.name}", 0),  # noqa: S108
+                scratch=Scratch(f"/tmp/scratch-{made.run.name}", 0),
             ),
         )
         self.run = submit.submit(made)
@@ -307,7 +307,7 @@ def test_no_container_outlives_a_job_that_is_killed_as_a_whole(launch: Launch) -
 
 @pytest.mark.slurm
 def test_a_mount_that_is_missing_on_a_node_is_named_before_ray(launch: Launch) -> None:
-    here = "/tmp/only-here/data"  # noqa: S108 - private to each host, unknown to this machine
+    here = "/tmp/only-here/data"
     launch.runtime.on("node1", "mkdir", "-p", here)
     launch.submit(mounted=(f"{here}:/data",))
     assert launch.over()["ExitCode"] == "69:0", launch.log()

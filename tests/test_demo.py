@@ -32,4 +32,4 @@ def test_without_slurm_the_demo_says_so_and_runs_here(tmp_path: Path) -> None:
     outcome = json.loads((run / "attempt-0" / "outcome.json").read_text())
     assert (outcome["state"], outcome["exit_code"]) == ("succeeded", 0)
     pid = json.loads((run / "manifest.json").read_text())["pid"]
-    assert not list(Path("/tmp").glob(f"beam-{pid}-*"))  # noqa: S108
+    assert not list(Path("/tmp").glob(f"beam-{pid}-*"))

@@ -348,7 +348,7 @@ def nodes(found: dict[str, Any]) -> dict[str, set[str]]:
 
 def test_the_nodes_are_asked_and_the_bad_one_is_named(site: Site) -> None:
     # Every host has a /tmp of its own: on node3 the folder is missing.
-    folder = f"/tmp/own-{os.getpid()}"  # noqa: S108
+    folder = f"/tmp/own-{os.getpid()}"
     for node in ("node1", "node2", "node4"):
         site.cluster.exec(node, ["mkdir", folder])
     site.set(f"site.paths.tmp={folder}")

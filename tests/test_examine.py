@@ -134,7 +134,7 @@ def test_the_node_s_program_answers_with_one_event(tmp_path: Path) -> None:
         "writable": {"runs": str(tmp_path), "outputs": f"{tmp_path}/node.pyz/x"},
         "seen": {"ask": str(tmp_path / "ask.json"), "other": "/nowhere"},
         "commands": ["bash", "no-such-command"],
-        "disks": {"shm": "/dev/shm", "gone": "/nowhere"},  # noqa: S108
+        "disks": {"shm": "/dev/shm", "gone": "/nowhere"},
         "interface": "no-such-interface",
         "prefix": None,
     }

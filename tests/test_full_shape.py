@@ -53,7 +53,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
     places = {name: str(folder / name) for name in ("models", "datasets", "outputs")}
     for place in places.values():
         Path(place).mkdir()
-    places["scratch"] = "/tmp"  # noqa: S108 - all else is shared by the hosts, this is each one's
+    places["scratch"] = "/tmp"
     checkouts = {name: str(CHECKOUTS / name.replace("_", "-")) for name in ("skyrl", "miles")}
     checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
     site = {

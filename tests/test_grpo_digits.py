@@ -348,7 +348,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
     if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs leave to make a network namespace")
     folder = tmp_path_factory.mktemp("runs")
-    ray_temp = Path("/tmp") / f"ray-{os.getpid()}"  # noqa: S108 - socket paths must be short
+    ray_temp = Path("/tmp") / f"ray-{os.getpid()}"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

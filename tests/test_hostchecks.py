@@ -16,7 +16,7 @@ import pytest
 from beam_slurm.node import canary, examine, hostchecks
 from beam_slurm.node.check import FAIL, OK, UNKNOWN, WARN, Check
 
-SHM = "/dev/shm"  # noqa: S108 - a tmpfs on every Linux
+SHM = "/dev/shm"
 HUGE = 10**18
 
 
