@@ -10,7 +10,8 @@ from beam_slurm.schema import Profile
 
 def planned(profile: Profile) -> plan.Plan:
     """The plan of a profile on this site."""
-    return plan.make(profile, limit_minutes=slurm.minutes(profile.job.time), room=_room(profile))
+    time = profile.job.total_time or profile.job.time
+    return plan.make(profile, limit_minutes=slurm.minutes(time), room=_room(profile))
 
 
 def _room(profile: Profile) -> plan.Room:

@@ -35,7 +35,7 @@ OFTEN, SELDOM = 0.5, 5.0  # seconds between two questions, at first and after a 
 # The run's own affair: its name and log, and what would repeat, delay or announce the job.
 _OURS = re.compile(
     r"#SBATCH --(?:job-name|comment|time|chdir|output|error|open-mode"
-    r"|array|dependency|begin|mail-type|mail-user)\b"
+    r"|array|dependency|begin|mail-type|mail-user|signal|requeue|no-requeue|no-kill)\b"
 )
 
 

@@ -47,9 +47,17 @@ class Stopping:
             self.looked = time.time()
             found = self._latest()
             # Whoever was asked by a signal ends by itself when it has saved.
-            if found != self.before and found is not None and self.args.stop != "signal":
+            # So does one that has done its last step.
+            asked = self.args.stop == "signal" or found == self.args.steps
+            if found != self.before and found is not None and not asked:
                 events.say("saved: the checkpoint of step %d is whole" % found)
                 self.done = True
+
+    def tidy(self) -> None:
+        """Take back what was asked for: the next attempt would take it for its own."""
+        if self.args.sentinel:
+            with contextlib.suppress(OSError):
+                os.unlink(self.args.sentinel)
 
     def saved_since(self, seconds: float) -> bool:
         """Whether anything was written where checkpoints go in the last ``seconds``."""

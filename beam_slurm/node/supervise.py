@@ -107,6 +107,7 @@ class Supervisor:
         self.steps.tear_down(not self.cancelled, lost, self.nodes)
         if self._left_something() and not self.cancelled and not lost:
             self.steps.clean()
+        self.stopping.tidy()
 
     def flush(self) -> None:
         """Put into the log what was held back as the possible beginning of a secret."""

@@ -19,7 +19,7 @@ def make(profile: Profile, *, limit_minutes: int, room: Room | None = None) -> P
 
     Args:
         profile: the whole launch.
-        limit_minutes: its time limit, ``job.time``, in minutes as Slurm reads it.
+        limit_minutes: how long it may run, over all its jobs, in minutes as Slurm reads it.
         room: what the caller has measured; ``site.outputs_gb`` wins over it.
     """
     measured = room or Room()

@@ -6,13 +6,6 @@ from beam_slurm.plan.result import Figure, Findings, note, warning
 from beam_slurm.plan.storage import saved
 from beam_slurm.schema import Profile
 
-AT_THE_LIMIT = {
-    "nemo-rl": "checkpointing.checkpoint_must_save_by=DD:HH:MM:SS behind -- makes NeMo RL save "
-    "before the limit",
-    "skyrl": "SkyRL saves at its interval only: choose recipe.checkpoint.every by that",
-    "miles": "Miles saves at the next step when its sentinel file appears",
-}
-
 
 def check(profile: Profile) -> Findings:
     """Sense of the intervals."""
@@ -39,21 +32,24 @@ def check(profile: Profile) -> Findings:
             "is saved",
             f"--set recipe.checkpoint.every={recipe.steps} or less",
         )
-    elif profile.framework.name in AT_THE_LIMIT:
+    elif profile.framework.name == "skyrl":  # the others can be asked to save
         lost = min(checkpoint.every, recipe.steps)
         yield note(
             "time-limit",
             f"at the limit of {profile.job.time}, up to {lost} of {recipe.steps} steps since the "
-            f"last checkpoint are lost",
-            AT_THE_LIMIT[profile.framework.name],
+            f"last checkpoint are lost: SkyRL saves at its interval only",
+            "--set recipe.checkpoint.every=... by that, and job.lead_s longer than one interval",
         )
 
 
 def figures(profile: Profile, limit_minutes: int) -> list[Figure]:
     """GPU-hours of the whole time limit, and their price where the site has said one."""
     hardware, site = profile.hardware, profile.site
-    hours = hardware.gpus * limit_minutes / 60
-    how = f"{hardware.gpus} GPUs × job.time {profile.job.time}, at most"
+    gpus = (hardware.nodes + profile.job.spares) * hardware.gpus_per_node
+    hours = gpus * limit_minutes / 60
+    whole = profile.job.total_time
+    time = f"job.total_time {whole}" if whole else f"job.time {profile.job.time}"
+    how = f"{gpus} GPUs × {time}, at most"
     found = [Figure("GPU-hours", hours, None, "h", how)]
     if site.price_per_gpu_hour:
         price = f"{site.price_per_gpu_hour:g} {site.currency} for each"
