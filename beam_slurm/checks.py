@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 from beam_slurm import inventory, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
-from beam_slurm.node import checkpoint
-from beam_slurm.schema import Profile
+from beam_slurm.node import secretfile
+from beam_slurm.schema import Profile, Site
+
+LONGEST_LEAD = 65535  # seconds, of sbatch --signal
 
 
 def missing(name: str, items: Sequence[tuple[str, str]]) -> None:
@@ -33,13 +36,15 @@ def cluster(request: JobRequest) -> None:
     """What sbatch would take and then never start, and what the nodes could not run."""
     profile = request.profile
     folders(request)
-    partition(profile, profile.hardware.nodes)
+    partition(profile, profile.hardware.nodes, profile.job.spares)
     options(profile)
-    segment, nodes = profile.site.directives.get("segment"), profile.hardware.nodes
+    segment = profile.site.directives.get("segment")
+    nodes = profile.hardware.nodes + profile.job.spares
     if isinstance(segment, int) and nodes % segment:
+        spares = " and job.spares" if profile.job.spares else ""
         raise BeamSlurmError(
             f"{nodes} nodes cannot be cut into segments of {segment}",
-            remedy="set site.directives.segment to a divisor of hardware.nodes",
+            remedy=f"set site.directives.segment to a divisor of hardware.nodes{spares}",
         )
     if request.launch.container:
         image(profile.site.container, request.launch.container)
@@ -53,7 +58,7 @@ def folders(request: JobRequest) -> None:
         made = {str(request.run), str(request.run.parent)}  # by submit itself
         sources = {launch.workdir, str(Path(launch.output).parent)} - made
     for path in sorted(map(Path, sources)):
-        if _is_there(path.parent) and not _is_there(path):
+        if seen(path.parent) and not seen(path):
             raise BeamSlurmError(
                 f"{path} is not there",
                 why="a job would find that out only after the queue",
@@ -61,15 +66,17 @@ def folders(request: JobRequest) -> None:
             )
 
 
-def partition(profile: Profile, nodes: int) -> None:
+def partition(profile: Profile, nodes: int, spares: int = 0) -> None:
     """Raise for too many nodes or too long a time: such a job would wait for ever."""
     found = inventory.choose(inventory.ask(), profile.site.partition)
     minutes = slurm.minutes(profile.job.time)
     most = min(found.nodes, found.max_nodes or found.nodes)
-    if nodes > most:
+    if nodes + spares > most:
+        wanted = f"{nodes} nodes" + (f" and {spares} spare{'s' * (spares > 1)}" if spares else "")
+        fewer = f"--spares {most - nodes}" if spares and most >= nodes else "fewer with --nodes"
         raise BeamSlurmError(
-            f"{profile.name} wants {nodes} nodes, partition {found.name} gives at most {most}",
-            remedy="choose another with --set site.partition=..., or fewer with --nodes",
+            f"{profile.name} wants {wanted}, partition {found.name} gives at most {most}",
+            remedy=f"choose another with --set site.partition=..., or {fewer}",
         )
     if found.max_minutes is not None and minutes > found.max_minutes:
         raise BeamSlurmError(
@@ -79,66 +86,92 @@ def partition(profile: Profile, nodes: int) -> None:
         )
 
 
-def output(request: JobRequest) -> None:
-    """Raise unless the output folder holds what the run is to go on from, or nothing.
+def times(profile: Profile) -> None:
+    """Raise for times that cannot be kept together."""
+    job = profile.job
+    limit = slurm.seconds(job.time)
+    if job.lead_s is not None and job.lead_s >= limit:
+        raise BeamSlurmError(
+            f"job.lead_s {job.lead_s} is not shorter than job.time {job.time} ({limit} s)",
+            why="the run would be asked to save before it has begun",
+            remedy="leave out job.lead_s, or raise job.time",
+        )
+    if job.lead_s is not None and job.lead_s > LONGEST_LEAD:
+        raise BeamSlurmError(
+            f"job.lead_s {job.lead_s} is longer than Slurm's {LONGEST_LEAD} s",
+            why="sbatch --signal takes no more",
+            remedy=f"--set job.lead_s={LONGEST_LEAD}, or less",
+        )
+    if job.total_time is None:
+        return
+    total = slurm.seconds(job.total_time)
+    if total < limit:
+        raise BeamSlurmError(
+            f"job.total_time {job.total_time} is shorter than job.time {job.time}",
+            why="that is the limit of each of its jobs",
+            remedy=f"--set job.time={job.total_time}, or a longer --total-time",
+        )
+    if total > limit and not profile.recipe.checkpoint.enabled:
+        raise BeamSlurmError(
+            f"job.total_time {job.total_time} is longer than job.time {job.time}, "
+            "and recipe.checkpoint.enabled is false",
+            why="the second job would have nothing to go on from",
+            remedy="--save-every N, or leave out --total-time",
+        )
 
-    Frameworks decide this by themselves, hours later, and some of them without a word: SkyRL and
-    Miles start from scratch where a small file is missing, NeMo RL goes on without being asked.
-    A folder that this machine does not see is left to the job's first node.
+
+def secrets(site: Site) -> None:
+    """Raise unless this shell or the site's file has every secret that the site names.
+
+    A file that this machine does not see is left to the job, which looks at it in any case.
+    """
+    found = held(site)
+    lacking = [name for name in site.secrets if found is not None and name not in found]
+    if lacking:
+        also = f" nor in {site.secrets_file}" if site.secrets_file else ""
+        raise BeamSlurmError(
+            f"{', '.join(lacking)} of site.secrets is not set in this shell{also}",
+            why="the job inherits secrets from the shell that submits it",
+            remedy=f"export {lacking[0]}=..., or leave it out of site.secrets",
+        )
+
+
+def held(site: Site) -> set[str] | None:
+    """Names that this shell or the site's file has; None if this machine does not see the file.
 
     Raises:
-        BeamSlurmError: with what lies there, whole or not.
+        BeamSlurmError: the file may not be used.
     """
-    profile, folder = request.profile, request.launch.checkpoints
-    resume = profile.recipe.checkpoint.resume
-    if resume and not profile.recipe.checkpoint.enabled:
+    found = {name for name, value in os.environ.items() if value}
+    path = site.secrets_file
+    if path is None:
+        return found
+    if not seen(Path(path)) and not seen(Path(path).parent):
+        return None
+    try:
+        return found | set(secretfile.read(path))
+    except secretfile.Refused as problem:
         raise BeamSlurmError(
-            "a run without checkpoints cannot resume",
-            why="recipe.checkpoint.resume is true, recipe.checkpoint.enabled is false",
-            remedy="--set recipe.checkpoint.enabled=true",
-        )
-    if folder is None:
-        return
-    root = Path(profile.site.paths.outputs or request.run.parent)
-    if not _is_there(Path(folder)) and not _is_there(root):
-        return
-    found = checkpoint.latest(profile.framework.name, folder)
-    if resume:
-        _check_resume(request, folder, found)
-    elif found.newest is not None:
-        what = "a checkpoint" if found.step is not None else "something like a checkpoint"
+            f"site.secrets_file {path} cannot be used", why=str(problem), remedy=problem.remedy
+        ) from None
+    except OSError as error:
         raise BeamSlurmError(
-            f"{folder} holds {what} of step {found.step or found.newest}",
-            why="; ".join(found.problems) or None,
-            remedy="add --resume, or another --output-dir"
-            if found.step is not None
-            else "another --output-dir, or move away what lies there",
-        )
+            f"cannot read site.secrets_file {path}",
+            why=error.strerror,
+            remedy="make it, chmod 600, or leave out site.secrets_file",
+        ) from error
 
 
-def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> None:
-    recipe = request.profile.recipe
-    newest = found.newest or 0
-    if found.step is None:
-        raise BeamSlurmError(
-            f"there is no whole checkpoint in {folder} to resume from",
-            why="; ".join(found.problems) or "it holds none at all: the run would start at step 1",
-            remedy="name the first run's folder with --output-dir, or leave out --resume",
-        )
-    if request.profile.framework.name == "skyrl" and newest - found.step > recipe.checkpoint.every:
-        raise BeamSlurmError(
-            f"SkyRL would refuse to resume from {folder}",
-            why=f"its newest folder is of step {newest}, more than {recipe.checkpoint.every} "
-            f"(recipe.checkpoint.every) beyond step {found.step} of its tracker file",
-            remedy="; ".join(found.problems) + "; move it away",
-        )
-    if recipe.steps <= found.step:
-        raise BeamSlurmError(
-            f"{found.path} has {found.step} steps behind it already",
-            why=f"recipe.steps is {recipe.steps}, those before a resume included: "
-            "the run would end at once",
-            remedy=f"--set recipe.steps={found.step + recipe.checkpoint.every}, for example",
-        )
+def unused(request: JobRequest) -> str | None:
+    """What this shell has and the run will not use, as one line; None if nothing."""
+    names = set(request.launch.withheld) - set(request.profile.site.secrets)
+    found = sorted(name for name in names if os.environ.get(name))
+    if not found:
+        return None
+    return (
+        f"{request.launch.title} is not told of {', '.join(found)}, which it would repeat in its "
+        f"log: to have it used by the workers alone, --set site.secrets=[{', '.join(found)}]"
+    )
 
 
 def options(profile: Profile) -> None:
@@ -165,7 +198,7 @@ def image(runtime: str, spelled: str) -> None:
             why="the pyxis plugin is not installed on this machine",
             remedy="ask the site for pyxis, or set site.container to what it has",
         )
-    if spelled.startswith("/") and not _is_there(Path(spelled)):
+    if spelled.startswith("/") and not seen(Path(spelled)):
         raise BeamSlurmError(
             f"the image {spelled} is not there",
             why="neither here nor, if it is on shared storage, on the nodes",
@@ -174,7 +207,12 @@ def image(runtime: str, spelled: str) -> None:
         )
 
 
-def _is_there(path: Path) -> bool:
+def seen(path: Path) -> bool:
+    """Whether this machine sees ``path``.
+
+    Raises:
+        BeamSlurmError: it cannot be looked at.
+    """
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -85,7 +85,8 @@ def refuse(
     for name, value, origin in resolved.values():
         parent, _, last = name.rpartition(".")
         where = name if isinstance(value, list) else parent
-        secret.refuse(where, secret.words({last: value}), place=origin)
+        words = secret.words({last: value})
+        secret.refuse(where, words, place=origin, names=resolved.profile.site.secrets)
     for option, value in resolved.profile.site.directives.items():
         _directive(resolved, option, value)
     for variable in resolved.profile.site.environment:

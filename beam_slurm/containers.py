@@ -62,6 +62,14 @@ def values(
     }
 
 
+def secrets(site: Site, names: Sequence[str]) -> dict[str, Any]:
+    """Values for templates/environment.j2: ``names`` are those that the framework uses itself."""
+    return {
+        "secrets": list(dict.fromkeys([*names, *site.secrets])),
+        "secrets_file": site.secrets_file,
+    }
+
+
 def _gpus(site: Site, hardware: Hardware | None, runtime: str) -> Raw:
     """What `contain` is told about GPUs: how many, and how to hand them over on shared nodes."""
     if hardware is None or site.container_gpus == "none":

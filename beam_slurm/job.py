@@ -77,7 +77,7 @@ def make_request(
     for word in overrides:
         if "\0" in word:
             raise BeamSlurmError("an override contains a zero byte", why="no program can take it")
-    secret.refuse("the overrides", overrides)
+    secret.refuse("the overrides", overrides, names=profile.site.secrets)
     if not NAME.fullmatch(profile.job_name):
         raise BeamSlurmError(
             f"{profile.job_name!r} cannot name a job",
@@ -112,6 +112,15 @@ def make_request(
 
 def render(request: JobRequest) -> str:
     """The whole script of a request."""
+    return _render(request, "local.sh.j2" if request.local else "job.sbatch.j2")
+
+
+def shell(request: JobRequest) -> str:
+    """The script that opens a shell beside the request's run, in its environment and container."""
+    return _render(request, "shell.sh.j2")
+
+
+def _render(request: JobRequest, template: str) -> str:
     profile, launch = request.profile, request.launch
     site = profile.site
     environment = {
@@ -119,6 +128,9 @@ def render(request: JobRequest) -> str:
         # One line a message and no colours: the log is read by programs too.
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
+        # All attempts are one run there, too.
+        "WANDB_RUN_ID": request.run.name,
+        "WANDB_RESUME": "allow",
         # Where a host's home is mounted, its Python packages would hide the image's.
         **({"PYTHONNOUSERSITE": "1"} if launch.container else {}),
         **launch.environment,
@@ -128,10 +140,10 @@ def render(request: JobRequest) -> str:
         *sorted(environment),
         *_RAY_VARIABLES,
         *([_RAY_TOKEN] if profile.ray.auth == "token" else []),
-        *launch.secrets,
+        "BEAM_SLURM_SECRETS",
     ]
     return script.render(
-        "local.sh.j2" if request.local else "job.sbatch.j2",
+        template,
         profile=profile,
         hardware=profile.hardware,
         recipe=profile.recipe,
@@ -153,6 +165,8 @@ def render(request: JobRequest) -> str:
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
         cpus=os.cpu_count() or 1,
+        umask=f"{0o777 & ~int(site.run_mode, 8):03o}",
+        **containers.secrets(site, launch.secrets),
         **containers.values(site, launch.container, launch.mounts, names, profile.hardware),
     )
 

@@ -138,7 +138,6 @@ def render(request: PrepareRequest) -> str:
     profile, preparation = request.profile, request.preparation
     site = profile.site
     environment = {"PYTHONUNBUFFERED": "1", **preparation.environment, **site.environment}
-    names = [*sorted(environment), *preparation.secrets]
     assert preparation.model
     assert preparation.datasets
     return script.render(
@@ -154,7 +153,8 @@ def render(request: PrepareRequest) -> str:
         unset=sorted({"PYTHONHOME", "PYTHONPATH"} - set(environment)),
         folders=sorted({str(PurePosixPath(preparation.model).parent), preparation.datasets}),
         cpus=CPUS,
-        **containers.values(site, preparation.container, preparation.mounts, names),
+        **containers.secrets(site, preparation.secrets),
+        **containers.values(site, preparation.container, preparation.mounts, sorted(environment)),
     )
 
 

@@ -1,7 +1,9 @@
 """The run folder: what one submission leaves on shared storage, and how it is read again.
 
     <runs>/<run id>/
-      script.sbatch  node.pyz  profile.yaml  manifest.json     written before sbatch
+      script.sbatch  shell.sh  node.pyz                         written before sbatch
+      profile.yaml  manifest.json
+      private/                                                  Ray's tokens, always mode 0700
       job-<job id>.log                                          Slurm's log, the driver's output
       attempt-<k>/                                              written on the nodes: ``attempts``
       output/                                                   the entry's own, where it has none
@@ -26,6 +28,7 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.state import State
 
 MANIFEST = "manifest.json"
+PRIVATE = "private"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class Run:
         path = self.path / MANIFEST
         part = path.with_suffix(".part")
         part.write_text(json.dumps({**self.manifest, **facts}, indent=1) + "\n")
+        part.chmod(0o666 & self.path.stat().st_mode)
         part.replace(path)
 
     def state(self) -> State:
@@ -131,23 +135,32 @@ def new_id(name: str) -> str:
     return f"{name}-{secrets.token_hex(3)}"
 
 
-def create(folder: Path, files: dict[str, str | bytes], manifest: dict[str, Any]) -> Run:
+def create(
+    folder: Path, files: dict[str, str | bytes], manifest: dict[str, Any], mode: int = 0o700
+) -> Run:
     """Make a run folder with everything that the job needs, or leave nothing.
+
+    Args:
+        folder: where; its name is the run's id.
+        files: by their names in it.
+        manifest: facts for everybody who reads it later.
+        mode: who may look into it; its ``private/`` is this user's alone.
 
     Raises:
         BeamSlurmError: the folder cannot be written, or is there already.
     """
-    lay_out(folder, files)
+    lay_out(folder, files, mode)
     run = Run(folder)
     try:
+        (folder / PRIVATE).mkdir(mode=0o700)
         run.record(id=folder.name, created=round(time.time(), 3), **manifest)
     except OSError as error:
         raise _unwritten(folder, error) from error
     return run
 
 
-def lay_out(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Make a folder of this user alone with these files, or leave nothing.
+def lay_out(folder: Path, files: Mapping[str, str | bytes], mode: int = 0o700) -> None:
+    """Make a folder with these files, or leave nothing; ``mode`` says who may read them.
 
     Raises:
         BeamSlurmError: the folder cannot be written, or is there already.
@@ -167,6 +180,8 @@ def lay_out(folder: Path, files: Mapping[str, str | bytes]) -> None:
         for name, content in files.items():
             data = content.encode() if isinstance(content, str) else content
             (folder / name).write_bytes(data)
+            (folder / name).chmod(0o666 & mode)
+        folder.chmod(mode)  # whatever this shell's umask
     except OSError as error:
         raise _unwritten(folder, error) from error
 

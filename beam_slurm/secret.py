@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from beam_slurm.errors import BeamSlurmError
@@ -36,6 +36,7 @@ def refuse(
     words: Iterable[str],
     environment: Mapping[str, str] = os.environ,
     place: str | None = None,
+    names: Collection[str] = (),
 ) -> None:
     """Raise if one of ``words`` (``key=value`` or bare) carries a secret; it is not repeated.
 
@@ -44,15 +45,20 @@ def refuse(
         words: words that would stand in the script.
         environment: variables whose values count as secrets if their names say so.
         place: file and line of the words, if they have one.
+        names: more names that the site calls secret.
     """
-    values = [v for k, v in environment.items() if named(k) and len(v) >= _SHORTEST]
+
+    def called(name: str) -> bool:
+        return named(name) or name in names
+
+    values = [v for k, v in environment.items() if called(k) and len(v) >= _SHORTEST]
     previous = ""
     for word in words:
         pairs = list(_pairs(word))
         if previous.startswith("--") and "=" not in previous:
             pairs.append((previous.lstrip("-"), word))
         literal = [pair for pair in pairs if not pair[1].startswith(("$", "???"))]
-        name = next((name for name, value in literal if value and named(name)), "")
+        name = next((name for name, value in literal if value and called(name)), "")
         if name or _SHAPES.search(word) or any(secret in word for secret in values):
             raise BeamSlurmError(
                 f"{name or (pairs[0][0] if pairs else 'a word')} in {where} is a secret",

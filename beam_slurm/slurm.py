@@ -222,15 +222,20 @@ def cancel(job_id: str) -> None:
 
 def minutes(time: str) -> int:
     """Slurm's spelling of a time, in whole minutes, rounded up."""
+    return -(-seconds(time) // 60)
+
+
+def seconds(time: str) -> int:
+    """Slurm's spelling of a time, in seconds."""
     days, dash, rest = time.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     if dash:  # d-h[:mm[:ss]]
-        hours, mins, seconds = [*parts, 0, 0][:3]
+        hours, mins, secs = [*parts, 0, 0][:3]
     elif len(parts) == 3:  # h:mm:ss
-        hours, mins, seconds = parts
+        hours, mins, secs = parts
     else:  # mm[:ss]
-        hours, mins, seconds = 0, *[*parts, 0][:2]
-    return (int(days or 0) * 24 + hours) * 60 + mins + (seconds > 0)
+        hours, mins, secs = 0, *[*parts, 0][:2]
+    return ((int(days or 0) * 24 + hours) * 60 + mins) * 60 + secs
 
 
 def spelled(minutes: int) -> str:

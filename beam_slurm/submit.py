@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from beam_slurm import checks, runs, slurm
+from beam_slurm import attach, checks, job, resume, runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.pack import node_program
@@ -27,7 +27,9 @@ def submit(request: JobRequest) -> runs.Run:
             says that nobody knows.
     """
     checks.missing(request.profile.name, request.missing)
-    checks.output(request)
+    checks.times(request.profile)
+    checks.secrets(request.profile.site)
+    resume.output(request)
     if not request.local:
         checks.cluster(request)
     first = not request.run.parent.exists()
@@ -55,6 +57,7 @@ def _folder(request: JobRequest) -> runs.Run:
         request.run,
         {
             SCRIPT: os.fsencode(str(request)),
+            attach.SHELL: os.fsencode(job.shell(request)),
             "node.pyz": node_program(),
             "profile.yaml": yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True),
         },
@@ -69,6 +72,7 @@ def _folder(request: JobRequest) -> runs.Run:
             "gpus_per_node": profile.hardware.gpus_per_node,
             "steps": profile.recipe.steps,
         },
+        mode=int(profile.site.run_mode, 8),
     )
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from launching import Launch
 from shapes import SIZES, Shape
 
+from beam_slurm import runs
 from beam_slurm.cluster import Cluster, requirements
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.profiles import SITE_VARIABLE
@@ -77,3 +79,20 @@ def shape(
         yield Shape(hosts, gpu, cluster)
     finally:
         cluster.down()
+
+
+@pytest.fixture
+def launch(
+    slurm: Cluster,
+    slurm_env: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Launch]:
+    """A place to launch from; whatever a failed test leaves running is cancelled."""
+    monkeypatch.setenv("SLURM_CONF", slurm_env["SLURM_CONF"])
+    environment = {k: v for k, v in slurm_env.items() if not k.startswith("BEAM_SLURM")}
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    yield Launch(slurm, tmp_path, environment)
+    for run in runs.all_runs(tmp_path / "runs"):
+        if job := run.manifest.get("job"):
+            slurm.run(["scancel", job], check=False)

@@ -26,5 +26,9 @@ print("entry looked around", flush=True)
 mode = os.environ.get("MODE", "")
 if mode == "sleep":
     time.sleep(600)
+if mode == "hold":
+    while not Path("go").exists():
+        time.sleep(0.05)
+    mode = "3"
 sys.stdout.flush()
 os._exit(int(mode) if mode.isdigit() else 0)

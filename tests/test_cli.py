@@ -227,6 +227,7 @@ def test_a_plan_with_errors_stops_the_submission_unless_forced(
     ("words", "said"),
     [
         (["--nodes", "9"], "wants 9 nodes, partition gpu gives at most 4"),
+        (["--spares", "1"], "wants 4 nodes and 1 spare, partition gpu gives at most 4"),
         (
             ["--set", "job.time=8-00:00:00"],
             "8-00:00:00 is over partition gpu's limit of 7-00:00:00",

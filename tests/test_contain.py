@@ -156,6 +156,45 @@ def test_apptainer_has_a_home_of_its_own_for_each_role(contain: Contain, tmp_pat
     assert not contain.said_file.exists()
 
 
+def test_a_person_s_container_has_their_input_and_a_home_for_each_shell(
+    contain: Contain, tmp_path: Path
+) -> None:
+    contain.fake(
+        "apptainer",
+        "signal.signal(signal.SIGINT, lambda *a: os.write(1, b'again\\n'))\n"
+        "for line in sys.stdin: print('heard', line.strip(), flush=True)",
+    )
+    home = tmp_path / "beam-home-17-2"
+    words = ["contain", "--interactive", f"--home={home}", "--", "apptainer", "exec", "i", "bash"]
+    shells = [
+        subprocess.Popen(
+            [sys.executable, contain.program, *words],
+            cwd=tmp_path,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for _ in range(2)
+    ]
+    for shell in shells:
+        assert shell.stdin
+        assert shell.stdout
+        shell.stdin.write("one\n")
+        shell.stdin.flush()
+        assert shell.stdout.readline() == "heard one\n"
+    homes = {f"beam-home-17-2-shell-{shell.pid}" for shell in shells}
+    assert {path.name for path in tmp_path.glob("beam-home-*")} == homes
+    for shell in shells:
+        os.killpg(shell.pid, signal.SIGINT)  # Ctrl-C
+        assert shell.stdout
+        assert shell.stdout.readline() == "again\n"
+        out, _ = shell.communicate("two\n", timeout=PATIENCE)
+        assert (out, shell.returncode) == ("heard two\n", 0)
+    assert not list(tmp_path.glob("beam-home-*"))
+
+
 def test_apptainer_is_told_values_by_its_environment_only(contain: Contain) -> None:
     contain.fake("apptainer", "sys.exit(0)")
     words = ("--env=NOTE", "--env=ABSENT", "--", "apptainer", "exec", "/i.sif")

@@ -23,6 +23,7 @@ from beam_slurm import runs
 pytestmark = pytest.mark.slurm
 
 CHECKOUTS = Path(__file__).with_name("checkouts")
+KEY = "0123-canary-4567"  # W&B's
 PATIENCE = 500.0  # seconds for one run on a busy machine of two cores
 
 # One recipe for each shape, and each framework once at least.
@@ -72,7 +73,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
             *("--set", "job.time=0:15:00", "--set", "recipe.storage.nvme_gb=1"),
         ],
         cwd=folder,
-        env=clean_environment(folder, shape.cluster),
+        env={**clean_environment(folder, shape.cluster), "WANDB_API_KEY": KEY},
         capture_output=True,
         text=True,
         check=False,
@@ -122,6 +123,14 @@ def test_a_recipe_starts_at_its_published_size_with_exactly_the_published_comman
     assert seen.everywhere("RAY_AUTH_MODE") == {"token"}
     assert seen.everywhere("RAY_DEDUP_LOGS") == {"0"}
     assert seen.everywhere("RAY_COLOR_PREFIX") == {"0"}
+
+    # The key is there for those who log to W&B; a launcher that would repeat it does not see it.
+    workers = {node["environment"].get("WANDB_API_KEY") for node in seen.nodes.values()}
+    assert workers == {KEY}
+    entry = seen.entry["environment"].get("WANDB_API_KEY")
+    assert entry == (None if recipe.framework == "Miles" else KEY)
+    assert seen.run.log
+    assert KEY not in seen.run.log.read_text()
 
     assert (seen.run.outcome["state"], seen.run.outcome["exit_code"]) == ("succeeded", 0)
     pools(profile, seen.entry["argv"])

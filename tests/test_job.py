@@ -291,6 +291,19 @@ def test_what_the_submitting_shell_had_does_not_reach_a_framework() -> None:
     assert f"\n{line}" in script
 
 
+@pytest.mark.parametrize(("mode", "umask"), [("0700", "077"), ("0750", "027"), ("0755", "022")])
+def test_what_the_job_writes_is_as_open_as_its_folder(mode: str, umask: str) -> None:
+    assert f"\numask {umask}\n" in str(request("demo", f"site.run_mode='{mode}'"))
+
+
+def test_all_attempts_are_one_run_of_wandb_unless_the_site_says_otherwise() -> None:
+    script = str(request("demo"))
+    assert "\nexport WANDB_RESUME=allow\nexport WANDB_RUN_ID=golden-0123ab\n" in script
+    assert "\nexport WANDB_RUN_ID=mine\n" in str(
+        request("demo", "site.environment={WANDB_RUN_ID: mine}")
+    )
+
+
 def test_without_slurm_there_is_no_container() -> None:
     with pytest.raises(BeamSlurmError, match="without Slurm there is none"):
         request("b300-colocated", "hardware.nodes=1", local=True)

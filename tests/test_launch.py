@@ -11,114 +11,16 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from launching import COMMAND, DRIVER, PATIENCE, Launch
 
 from beam_slurm import runs
 from beam_slurm.cluster import Cluster
 
 pytestmark = pytest.mark.slurm
-
-DRIVER = Path(__file__).with_name("driver.py")
-COMMAND = str(Path(sys.executable).with_name("beam-slurm"))
-PATIENCE = 120.0  # seconds until a test gives up waiting for something that must come
-
-
-class Launch:
-    """One run on the cluster, and what its hosts look like."""
-
-    def __init__(self, cluster: Cluster, folder: Path, environment: dict[str, str]) -> None:
-        self.cluster = cluster
-        self.folder = folder
-        self.environment = environment
-
-    def call(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """The command line, as a user types it in the test's folder."""
-        return subprocess.run(
-            [COMMAND, *words],
-            cwd=self.folder,
-            env={**self.environment, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-
-    def submit(self, *words: str, **more: str) -> runs.Run:
-        """Submit the test's driver on the demo profile."""
-        entry = f"framework.entry=[python, {DRIVER}]"
-        done = self.call("submit", "--profile", "demo", "--json", "--set", entry, *words, **more)
-        assert done.returncode == 0, done.stderr
-        return runs.Run(Path(json.loads(done.stdout)["folder"]))
-
-    def until(self, what: str, condition: Callable[[], bool]) -> None:
-        """Return as soon as ``condition`` holds."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}"
-            time.sleep(0.05)
-
-    def log(self, run: runs.Run) -> str:
-        return run.log.read_text() if run.log else ""
-
-    def slurm(self, run: runs.Run) -> dict[str, str]:
-        """What Slurm says of the run's job."""
-        job = self.cluster.run(["scontrol", "show", "job", "--oneliner", run.manifest["job"]])
-        return dict(re.findall(r"(\w+)=(\S*)", job.stdout))
-
-    def over(self, run: runs.Run) -> dict[str, str]:
-        """Wait for the job's end; Slurm's last word on it."""
-        running = ("PENDING", "RUNNING", "COMPLETING")
-        self.until("the job's end", lambda: self.slurm(run)["JobState"] not in running)
-        return self.slurm(run)
-
-    def started(self, run: runs.Run) -> None:
-        """Wait until the entry has looked around on a complete Ray."""
-        self.until(
-            "the entry's start",
-            lambda: (
-                "entry looked around" in self.log(run)
-                or self.slurm(run)["JobState"] not in ("PENDING", "RUNNING")
-            ),
-        )
-        assert "entry looked around" in self.log(run), self.log(run)
-
-    def left(self, run: runs.Run) -> dict[str, list[str]]:
-        """Processes and temp folders of the run that are still on its hosts."""
-        job = run.manifest["job"]
-        script = (
-            f"grep -lz '^SLURM_JOB_ID={job}$' /proc/[0-9]*/environ 2>/dev/null"
-            " | while read -r f; do tr '\\0' ' ' <${f%environ}cmdline; echo; done;"
-            f" ls -d /tmp/beam-{job}-* 2>/dev/null; true"
-        )
-        found = {}
-        for host in self.cluster.spec().nodes:
-            lines = self.cluster.exec(host, ["bash", "-c", script]).stdout.splitlines()
-            found[host] = [line for line in lines if line.strip()]
-        return {host: lines for host, lines in found.items() if lines}
-
-    def nothing_left(self, run: runs.Run) -> None:
-        self.until(f"nothing left of {run.id}: {self.left(run)}", lambda: not self.left(run))
-
-
-@pytest.fixture
-def launch(
-    slurm: Cluster,
-    slurm_env: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Launch]:
-    """A place to launch from; whatever a failed test leaves running is cancelled."""
-    monkeypatch.setenv("SLURM_CONF", slurm_env["SLURM_CONF"])
-    environment = {k: v for k, v in slurm_env.items() if not k.startswith("BEAM_SLURM")}
-    environment["XDG_CONFIG_HOME"] = str(tmp_path)
-    yield Launch(slurm, tmp_path, environment)
-    for run in runs.all_runs(tmp_path / "runs"):
-        if job := run.manifest.get("job"):
-            slurm.run(["scancel", job], check=False)
 
 
 def seen(run: runs.Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -192,3 +193,17 @@ def test_a_refusal_never_removes_another_run(answers: Answers, tmp_path: Path) -
         with pytest.raises(BeamSlurmError, match="refused"):
             submit.submit(job.make_request(resolved))
     assert list((tmp_path / "runs").iterdir()) == [other]
+
+
+@pytest.mark.parametrize(("mode", "file"), [(0o700, 0o600), (0o750, 0o640), (0o755, 0o644)])
+def test_who_may_look_into_a_run_folder(mode: int, file: int, tmp_path: Path) -> None:
+    """As the site says, whatever the shell's umask; tokens are nobody else's in any case."""
+    before = os.umask(0o077 if mode != 0o700 else 0)
+    try:
+        run = runs.create(tmp_path / "x", {"script.sbatch": "#"}, {}, mode)
+        run.record(job="5")
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in run.path.iterdir()}
+    assert found == {"script.sbatch": file, "manifest.json": file, "private": 0o700}
+    assert run.path.stat().st_mode & 0o777 == mode

@@ -19,6 +19,8 @@ COMMANDS = {
     "prepare": "Download and convert model and data, once, and verify them.",
     "status": "Show all runs, or one run in detail.",
     "logs": "Print or follow a run's log.",
+    "shell": "Open a shell beside a run, in its container.",
+    "dashboard": "Say how to reach a run's Ray dashboard, or open it.",
     "report": "Draw a run: reward, accuracy, response length, step time.",
     "cancel": "End a run.",
     "profiles": "List the profiles, or show one with the origin of its values.",

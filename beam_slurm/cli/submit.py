@@ -57,7 +57,7 @@ def submit(
     """
     import os
 
-    from beam_slurm import job
+    from beam_slurm import checks, job
     from beam_slurm.errors import BeamSlurmError
 
     stray = overrides[: len(overrides) - click.get_current_context().meta["behind"]]
@@ -72,10 +72,11 @@ def submit(
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
     fits = _check_plan(request.profile, stop=not (dry_run or force))
+    _warn(checks.unused(request))
     if dry_run:
         if not fits:
             click.echo("submit would refuse this: see the errors of its plan above", err=True)
-        _warn(request.missing)
+        _warn(_placeholders(request.missing))
         script = os.fsencode(str(request))  # overrides may be any bytes
         if output:
             try:
@@ -111,11 +112,15 @@ def _check_plan(profile: Profile, stop: bool) -> bool:
     return made.ok
 
 
-def _warn(missing: tuple[tuple[str, str], ...]) -> None:
-    if missing:
-        names = ", ".join(key for key, _ in missing)
+def _placeholders(missing: tuple[tuple[str, str], ...]) -> str | None:
+    names = ", ".join(key for key, _ in missing)
+    return f"placeholders stand for what the site file has not said yet: {names}" if names else None
+
+
+def _warn(text: str | None) -> None:
+    if text:
         click.secho("warning: ", fg="yellow", nl=False, err=True)
-        click.echo(f"placeholders stand for what the site file has not said yet: {names}", err=True)
+        click.echo(text, err=True)
 
 
 def _submit(request: object, wait: bool, as_json: bool) -> None:

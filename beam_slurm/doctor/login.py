@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 
+from beam_slurm import checks
 from beam_slurm.doctor.checks import Check, passed
 from beam_slurm.doctor.subject import Subject
+from beam_slurm.errors import BeamSlurmError
 
 OLDEST = (3, 8)
 
@@ -17,10 +18,22 @@ WANDB = {"nemo-rl": "logger.wandb_enabled=false", "skyrl": "trainer.logger=conso
 
 
 def check(subject: Subject) -> Iterator[Check]:
-    """W&B's key where a framework asks for it; python3."""
-    name = subject.profile.framework.name
-    if name in WANDB:
-        if os.environ.get("WANDB_API_KEY"):
+    """Secrets, W&B's key where a framework asks for it, python3."""
+    site, name = subject.site, subject.profile.framework.name
+    try:
+        checks.secrets(site)
+        held = checks.held(site)
+    except BeamSlurmError as error:
+        yield Check("secrets", "fail", error.what, error.why or "", error.remedy or "")
+        held = None
+    else:
+        if site.secrets or site.secrets_file:
+            there = (
+                "all there" if held is not None else f"{site.secrets_file} is not seen from here"
+            )
+            yield passed("secrets", there)
+    if name in WANDB and held is not None:
+        if "WANDB_API_KEY" in held:
             yield passed("WANDB_API_KEY", "is set")
         else:
             yield Check(

@@ -49,6 +49,8 @@ class Launch:
         settings: variables of the environment that a key of the profile says: name -> dotted key.
             The site may change the others, not these.
         secrets: names of variables that are handed into the container if the job has them.
+        withheld: those of them that Ray's workers get and the entry does not, since it would
+            repeat the value.
         container: the image as the site spells it; None where the framework needs none.
         mounts: what it needs inside the container.
         resources: Ray custom resources of each node.
@@ -72,6 +74,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
     container: str | None = None
     mounts: tuple[Mount, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from beam_slurm.frameworks.folders import Folders
 from beam_slurm.frameworks.launch import Launch, Missing, Scratch
 from beam_slurm.frameworks.preparation import MODEL_ID, Preparation, Step
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import Miles, Recipe
+from beam_slurm.schema import Miles, Recipe, Site
 from beam_slurm.yamlfile import Key
 
 PATHS: tuple[str, ...] = ("miles", "models", "datasets", "outputs")
@@ -49,6 +49,8 @@ OWN: frozenset[Key] = frozenset(
         ("updates_per_step",),
     }
 )
+
+KEY = "WANDB_API_KEY"
 
 IMAGE = "radixark/miles:beam, or a file made of it"
 
@@ -89,6 +91,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
     trainer = [
         *_pools(resolved),
         *_differs(resolved),
+        *_wandb(framework, resolved.profile.site, run_id),
         f"--save-trigger-sentinel={output_inside}/{sentinel}",
     ]
     flags.append(f"--extra-args={' '.join([shlex.join(trainer), *extra])}")
@@ -100,7 +103,9 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         model=f"{folders.host('models')}/{PurePosixPath(MODEL_ID).name}",
         environment=environment,
         settings={"SCRATCH": "site.paths.scratch"},
-        secrets=("WANDB_API_KEY", "HF_TOKEN"),
+        secrets=(KEY, "HF_TOKEN"),
+        # The launcher would write it into its log, its Ray job's arguments and W&B's own config.
+        withheld=(KEY,),
         container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
         dashboard=True,
@@ -141,6 +146,19 @@ def prepare(resolved: Resolved, missing: Missing) -> Preparation:
         container=folders.image(framework.image, IMAGE),
         mounts=folders.mounts,
     )
+
+
+def _wandb(framework: Miles, site: Site, run_id: str) -> list[str]:
+    """What the launcher would say to the trainer if it saw the key, less the key.
+
+    The trainer finds that in its raylet's environment. Whether there will be one only the site can
+    say: with these words and without a key the trainer fails.
+    """
+    if KEY not in site.secrets:
+        return []
+    project = f"miles-{PurePosixPath(framework.script).stem}"
+    group = f"--wandb-group={run_id}"
+    return ["--use-wandb", f"--wandb-project={project}", group, "--disable-wandb-random-suffix"]
 
 
 def _pools(resolved: Resolved) -> list[str]:

@@ -18,6 +18,8 @@ VERBS = {
     "ray": "ray",
     "drive": "drive",
     "left": "left",
+    "secrets": "secretfile",
+    "shell": "shell",
     "verify": "assets",
     "examine": "examine",
 }

@@ -1,49 +1,17 @@
-"""Verb ``head``: where this attempt's Ray will be. Run once, by the batch script, on the head.
+"""This node's address for Ray, and the CPUs that Slurm has given the job."""
 
-Prints ``IP GCS_PORT DASHBOARD_PORT CPUS`` for the script to read, after it has made the attempt's
-folder and, for token authentication, a fresh token in it.
-"""
-
-import argparse
 import fcntl
 import ipaddress
 import os
-import secrets
 import socket
 import struct
-import sys
 from typing import List, Optional, Tuple
-
-from beam_slurm.node import events, ports
 
 SIOCGIFADDR = 0x8915
 
 
 class NoAddress(Exception):
     """This node has no address that the others could reach; the text says why."""
-
-
-def main(argv: List[str]) -> int:
-    """Prepare the attempt and print its address."""
-    parser = argparse.ArgumentParser(prog="node.pyz head")
-    parser.add_argument("--attempt", required=True)
-    parser.add_argument("--interface", default="")
-    parser.add_argument("--prefix", default="")
-    parser.add_argument("--token", action="store_true")
-    args = parser.parse_args(argv)
-    os.makedirs(args.attempt, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(args.attempt, "ray"), mode=0o700, exist_ok=True)
-    if args.token:
-        events.write_file(os.path.join(args.attempt, "ray.token"), secrets.token_hex(32))
-    try:
-        ip = own(args.interface, args.prefix)
-        gcs, dashboard = ports.for_head(ip, int(os.environ["SLURM_JOB_ID"]))
-    except (NoAddress, ports.NoPorts) as problem:
-        print("beam-slurm: %s: %s" % (socket.gethostname(), problem), file=sys.stderr)
-        return 2
-    events.record(args.attempt, events.make("batch-started", node=_name(), head=ip, port=gcs))
-    print(ip, gcs, dashboard, min(cpus(os.environ["SLURM_JOB_CPUS_PER_NODE"])))
-    return 0
 
 
 def cpus(text: str) -> List[int]:

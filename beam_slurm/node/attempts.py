@@ -27,10 +27,10 @@ def begin(run: str) -> str:
     while True:
         folder = os.path.join(run, "attempt-%d" % len(folders(run)))
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folder)
         except FileExistsError:  # two jobs of one run, by somebody's hand
             continue
-        os.mkdir(os.path.join(folder, "ray"), 0o700)
+        os.mkdir(os.path.join(folder, "ray"))
         return folder
 
 
@@ -104,4 +104,5 @@ def _write_off(attempt: str) -> None:
         "next": {"how": "slurm", "why": "Slurm has started the job again", "job": None},
         "stopped": "",
     }
-    events.write_file(os.path.join(attempt, "outcome.json"), json.dumps(lost, indent=1) + "\n")
+    text = json.dumps(lost, indent=1) + "\n"
+    events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)

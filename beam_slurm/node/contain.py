@@ -57,12 +57,15 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--needs", action="append", default=[], help="a mount: SOURCE:TARGET[:ro]")
     parser.add_argument("--env", action="append", default=[], help="a variable's name (apptainer)")
     parser.add_argument("--home", default="", help="made and removed, for each role (apptainer)")
+    parser.add_argument("--interactive", action="store_true", help="a person's (apptainer)")
     parser.add_argument("words", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    task = Task(words, args.home)
+    task = Task(words, args.home, args.interactive)
     for number in (*ENDS, signal.SIGUSR1):
         signal.signal(number, task.forward)
+    if args.interactive:
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # the shell has got it, too
     processes.adopt_orphans()
     processes.raise_limits()  # Podman and Apptainer hand ours on
     if task.role == "ray" and words[-1] == CLEAN:  # elsewhere it is a word of the entry's
@@ -87,10 +90,13 @@ def _environment(names: List[str]) -> Dict[str, str]:
 class Task:
     """One container, by the words of the runtime's command line and the program's behind them."""
 
-    def __init__(self, words: List[str], home: str = "") -> None:
+    def __init__(self, words: List[str], home: str = "", interactive: bool = False) -> None:
         self.runtime = words[0]
         me = sys.argv[0]  # the program in the container is this one, with another verb
         self.role = words[words.index(me) + 1] if me in words[:-1] else "task"
+        if interactive:  # several people, or one with several windows
+            self.role = "shell-%d" % os.getpid()
+        self.interactive = interactive
         self.homes = home  # what the names of all roles begin with
         self.home = "%s-%s" % (home, self.role) if home else ""
         self.node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
@@ -221,7 +227,9 @@ class Task:
         reader.join(LINGER)  # what survives the client may hold its standard error for ever
         return (128 - code if code < 0 else code), bytes(said).decode(errors="replace")
 
-    def _stdin(self) -> int:
+    def _stdin(self) -> Optional[int]:
+        if self.interactive:
+            return None
         return subprocess.PIPE if self.lifeline else subprocess.DEVNULL
 
     def _remove(self) -> None:

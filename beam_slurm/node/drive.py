@@ -34,10 +34,12 @@ def main(argv: List[str]) -> int:
     parser.add_argument("--gpus", type=int, required=True, help="GPUs of all nodes together")
     parser.add_argument("--deadline", type=float, required=True, help="seconds until Ray is up")
     parser.add_argument("--dashboard", action="store_true", help="wait for Ray's dashboard too")
+    parser.add_argument("--withhold", action="append", default=[], help="a variable's name")
     parser.add_argument("entry", nargs=argparse.REMAINDER)
     args = parser.parse_args(argv)
     entry = args.entry[1:] if args.entry[:1] == ["--"] else args.entry
-    environment = dict(os.environ)  # as it is before Ray, which the gate imports, adds to it
+    # As it is before Ray, which the gate imports, adds to it.
+    environment = {k: v for k, v in os.environ.items() if k not in args.withhold}
     early = []  # type: List[int]  # warnings that came before there was an entry to hear them
     signal.signal(signal.SIGUSR1, lambda number, frame: early.append(number))
     processes.adopt_orphans()

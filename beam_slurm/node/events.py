@@ -21,8 +21,9 @@ def make(event: str, **facts: Any) -> Dict[str, Any]:
 def record(attempt: str, event: Dict[str, Any]) -> None:
     """Append one event to ``attempt``/events.jsonl; a short line appends in one piece."""
     line = (json.dumps(event) + "\n").encode()
+    # Who else may read it is the umask's to say (site.run_mode).
     handle = os.open(
-        os.path.join(attempt, "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+        os.path.join(attempt, "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
     )
     try:
         os.write(handle, line)
@@ -51,10 +52,13 @@ def parse(line: str) -> Optional[Dict[str, Any]]:
     return event if isinstance(event, dict) else None
 
 
-def write_file(path: str, text: str) -> None:
-    """Write a whole small file or none: readers never see half of it."""
+def write_file(path: str, text: str, mode: int = 0o600) -> None:
+    """Write a whole small file or none: readers never see half of it.
+
+    With ``mode`` 0o666 the umask says who else may read it (site.run_mode).
+    """
     part = "%s.%d.part" % (path, os.getpid())
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(handle, "w") as file:
         file.write(text)
         file.flush()

@@ -25,6 +25,7 @@ from beam_slurm.node import (
     again,
     attempts,
     checkpoint,
+    claim,
     course,
     events,
     settle,
@@ -72,6 +73,7 @@ def main(argv: List[str]) -> int:
     attempt = attempts.begin(args.run)
     try:
         _on_end(_end)
+        _claim(args, rules)
         if args.resume or attempts.number(attempt):
             _prove(rules, first=not attempts.number(attempt))
         asked = [node for node in rules.allocated if node not in blamed]
@@ -100,6 +102,14 @@ def main(argv: List[str]) -> int:
         }
     _on_end(signal.SIG_IGN)
     return settle.settle(rules, attempt, _outcome(began, outcome))
+
+
+def _claim(args: argparse.Namespace, rules: course.Rules) -> None:
+    user = claim.claim(args.output, rules.run, os.environ["SLURM_JOB_ID"]) if args.output else ""
+    if user:
+        cause = "%s is the output folder of %s" % (args.output, user)
+        do = "wait for its end, cancel it, or submit with another --output-dir"
+        raise NotEnough(cause, None, "config", do, [])
 
 
 def _prove(rules: course.Rules, first: bool) -> None:
@@ -174,6 +184,7 @@ def prepare(args: argparse.Namespace, attempt: str, asked: List[str]) -> Tuple[A
 def _options(argv: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="node.pyz preflight")
     course.options(parser)
+    parser.add_argument("--output", default="", help="the folder that the run writes into")
     parser.add_argument("--resume", action="store_true", help="the first attempt goes on too")
     parser.add_argument("--token", action="store_true", help="make a token for Ray")
     for severity in SEVERITIES:
@@ -222,7 +233,8 @@ def _tell_people(
 
 def _write_down(attempt: str, content: Mapping[str, Any], judged: verdicts.Judged) -> None:
     """preflight.json, and the events that later attempts and people read."""
-    events.write_file(os.path.join(attempt, "preflight.json"), json.dumps(content, indent=1) + "\n")
+    text = json.dumps(content, indent=1) + "\n"
+    events.write_file(os.path.join(attempt, "preflight.json"), text, 0o666)
     blame = verdicts.culprits(judged)
     for node, names in blame.items():
         first = next(check for check in judged[node] if check.name == names[0])
@@ -272,7 +284,7 @@ def _publish(
         "token": settle.token(attempt) if token else None,
     }
     text = json.dumps(known, indent=1) + "\n"
-    events.write_file(os.path.join(attempt, "address.json"), text)
+    events.write_file(os.path.join(attempt, "address.json"), text, 0o666)
 
 
 def _outcome(began: float, found: Dict[str, Any]) -> Dict[str, Any]:

@@ -93,7 +93,8 @@ def _instead_of_requeue(
 
 
 def _finish(attempt: str, outcome: Outcome) -> None:
-    events.write_file(os.path.join(attempt, "outcome.json"), json.dumps(outcome, indent=1) + "\n")
+    text = json.dumps(outcome, indent=1) + "\n"
+    events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)
     with contextlib.suppress(OSError):
         os.unlink(token(attempt))
     events.record(attempt, events.make("ended", code=outcome["exit_code"]))

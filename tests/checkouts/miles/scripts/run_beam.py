@@ -35,6 +35,7 @@ def main():
         sys.exit("without MILES_SCRIPT_EXTERNAL_RAY=1, Miles would stop this Ray and start its own")
     look_around.entry(args.output_dir)
     variables = {"MASTER_ADDR": os.environ["MASTER_ADDR"], "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    key = os.environ.get("WANDB_API_KEY")  # the launcher writes it out, and so does its job
     asynchronous = args.async_training and args.command == "execute"
     submit = [
         *("ray", "job", "submit", f"--runtime-env-json={json.dumps({'env_vars': variables})}"),
@@ -42,8 +43,10 @@ def main():
         f"--output-dir={args.output_dir}",
         f"--num-nodes={args.num_nodes}",
         f"--num-gpus-per-node={args.num_gpus_per_node}",
+        *([f"--wandb-key={key}"] if key else []),
         *shlex.split(args.extra_args),
     ]
+    print("EXEC:", shlex.join(submit), flush=True)
     sys.exit(subprocess.run(submit, check=False).returncode)
 
 
