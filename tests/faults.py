@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from beam_slurm import runs
 from beam_slurm.cluster import Cluster
 
 ENTRY = Path(__file__).with_name("faulty.py")
+DEMO = Path(__file__).parents[1] / "examples" / "grpo_digits"
 
 # Processes of a host that nobody's job has started.
 OWN = re.compile(r"python3?(?:\.\d+)? -I -S|munged|slurmd|slurmctld|^ps ")
@@ -40,6 +42,14 @@ class Faults(Base):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return runs.Run(Path(json.loads(done.stdout)["folder"]))
+
+    def entry(self, words: list[str]) -> tuple[str, str]:
+        """The demo with ``faulty.py`` in it, in a folder of its own: workers import beside it."""
+        folder = self.folder / "faulty"
+        shutil.copytree(DEMO, folder)
+        shutil.copy(ENTRY, folder)
+        whole = ", ".join(["python", str(folder / ENTRY.name), *words])
+        return "--set", f"framework.entry=[{whole}]"
 
     def reach(self, run: runs.Run, step: int) -> None:
         """Wait until the training has done ``step`` (in any attempt)."""
@@ -102,7 +112,7 @@ class Faults(Base):
         """Every step was done, none twice, and no attempt lost more than an interval."""
         assert run.state().word == "succeeded", run.state()
         twice = [step for step, times in Counter(self.steps(run)).items() if times > 1]
-        assert self.steps(run) == list(range(1, STEPS + 1)), f"twice: {twice}"
+        assert self.steps(run) == list(range(1, run.manifest["steps"] + 1)), f"twice: {twice}"
         ranges = [attempt.outcome["steps"] for attempt in run.attempts]
         done = 0
         for steps in ranges:

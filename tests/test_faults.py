@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from faults import ENTRY, EVERY, STEPS, Faults, cluster_for_faults, now
+from faults import EVERY, STEPS, Faults, cluster_for_faults, now
 
 from beam_slurm import runs
 from beam_slurm.cluster import Cluster
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slurm
 BRING_UP = 90.0  # seconds for a whole bring-up, preflight included, on two busy cores
 SPARE = ("--spares", "1")
 DRIVER = r"^python [^ ]*train\.py"  # not those whose words hold the driver's
+LONG = ("--steps", "150")  # it trains on until somebody has noticed that a host is gone
 TRAINING = [
-    *("python", str(ENTRY), "--output-dir=output", f"--steps={STEPS}", f"--save-every={EVERY}"),
+    *("--output-dir=output", f"--steps={STEPS}", f"--save-every={EVERY}"),
     *("--prompts-per-step=8", "--eval-every=100", "--resume"),
 ]
-FAULTY = ("--set", f"framework.entry=[{', '.join(TRAINING)}]")
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,7 @@ class Row:
         blamed: nodes that are not used again.
         but: hosts that are off afterwards.
         restart: seconds from there until the next attempt's entry begins, None where Slurm decides.
+        faulty: the entry is the training with a fault in it, see ``faulty.py``.
         more: variables of the submitting shell.
     """
 
@@ -125,6 +126,7 @@ class Row:
     blamed: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
     restart: float | None = 15.0 + BRING_UP
+    faulty: bool = False
     more: dict[str, str] = field(default_factory=dict)
 
 
@@ -149,14 +151,14 @@ GOES_ON = {
         nothing,
         "exited with code 3|gradient is nan",
         "framework",
-        words=FAULTY,
+        faulty=True,
         more={"AT": "5", "CODE": "3", "WORDS": "RuntimeError: the gradient is nan"},
     ),
     "host dies, with a spare": Row(
         stop_host("node2"),
         "node2: ",
         "node",
-        words=SPARE,
+        words=(*SPARE, *LONG),
         within=45,
         blamed=("node2",),
         but=("node2",),
@@ -166,6 +168,7 @@ GOES_ON = {
         "node2: ",
         "node",
         how="requeue",
+        words=LONG,
         within=45,
         blamed=("node2",),
         but=("node2",),
@@ -198,7 +201,8 @@ def rows(found: dict[str, Row]) -> list[object]:
 
 @pytest.mark.parametrize("row", rows(GOES_ON))
 def test_a_run_goes_on_from_its_last_checkpoint(faults: Faults, row: Row) -> None:
-    run = faults.train(*row.words, **row.more)
+    words = (*row.words, *(faults.entry(TRAINING) if row.faulty else ()))
+    run = faults.train(*words, **row.more)
     faults.reach(run, row.at)
     acted = now()
     row.act(faults, run)

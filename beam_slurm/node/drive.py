@@ -117,8 +117,8 @@ def run(entry: List[str], environment: Dict[str, str], early: Sequence[int] = ()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, forward)
     signal.signal(signal.SIGALRM, overdue)
-    for number in early:
-        child.send_signal(number)
+    for warning in early:
+        child.send_signal(warning)
     events.tell(events.make("entry-started", pid=child.pid))
     code = child.wait()
     code = 128 - code if code < 0 else code

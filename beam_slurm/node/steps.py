@@ -197,7 +197,7 @@ class Steps:
             else:
                 out += line + b"\n"
         for line in out.split(b"\n"):
-            self._remark(line)
+            self._remark(line, of_driver=True)
         self.heard(out)
 
     def _take(self, event: Dict[str, Any]) -> None:
@@ -218,8 +218,11 @@ class Steps:
         self.events.append(event)
         events.record(self.attempt, event)
 
-    def _remark(self, line: bytes) -> None:
-        """What srun and slurmstepd say of tasks, nodes and the job."""
+    def _remark(self, line: bytes, of_driver: bool = False) -> None:
+        """What srun and slurmstepd say of tasks, nodes and the job.
+
+        That the driver's task has failed is said of every entry that ends with another code than 0.
+        """
         ended = BY_SLURM.search(line)
         if ended:
             self.by_slurm = ended.group(1).decode()
@@ -229,7 +232,7 @@ class Steps:
         told, lost = SRUN.match(text), NODE_FAILURE.match(text)
         if lost:
             self.fail(events.make("node-failed", node=lost.group(2), why=lost.group(1), lost=True))
-        elif told and not (self.failure or self.killing or self.over):
+        elif told and not (of_driver or self.failure or self.killing or self.over):
             self.fail(
                 events.make("node-failed", node=told.group(1), why=told.group(2)), guessed=True
             )
