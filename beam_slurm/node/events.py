@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, Optional
 
 MARK = '{"beam-slurm":'
+LONGEST = 1000  # bytes of a line that Slurm carries whole
 
 
 def make(event: str, **facts: Any) -> Dict[str, Any]:
@@ -32,8 +33,16 @@ def record(attempt: str, event: Dict[str, Any]) -> None:
 
 
 def tell(event: Dict[str, Any], voice: int = 1) -> None:
-    """Print one event for the supervisor at the other end of srun; ``voice`` is standard output."""
-    os.write(voice, (json.dumps(event) + "\n").encode())
+    """Print one event for the supervisor at the other end of srun; ``voice`` is standard output.
+
+    Slurm mixes the parts of longer lines with those of other nodes. So of the ``lines`` of a log
+    that an event quotes, only the last are told, as many as fit.
+    """
+    text = json.dumps(event)
+    while len(text) > LONGEST and event.get("lines"):
+        event = {**event, "lines": event["lines"][1:]}
+        text = json.dumps(event)
+    os.write(voice, (text + "\n").encode())
 
 
 def say(text: str) -> None:

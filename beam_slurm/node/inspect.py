@@ -31,7 +31,6 @@ from beam_slurm.node.check import FAIL, OK, UNKNOWN, Check
 
 PATIENCE = 40.0  # seconds until a check that has no answer has failed
 LINGER = 3.0  # seconds that the batch host gets to find this node's canaries
-LINE = 1000  # bytes of an event, so that Slurm carries it whole
 
 
 class Look(NamedTuple):
@@ -169,9 +168,9 @@ def _alone(make: Callable[[], Check]) -> Callable[[], Iterable[Check]]:
 
 
 def _tell(node: str, found: Check) -> None:
-    """One event of less than LINE bytes: long paths are cut, what to do is not."""
+    """One event of less than events.LONGEST bytes: long paths are cut, what to do is not."""
     event = events.make("checked", node=node, **found._asdict())
-    over = len(json.dumps(event)) - LINE
+    over = len(json.dumps(event)) - events.LONGEST
     if over > 0:
         event["have"] = found.have[: max(80, len(found.have) - over - 3)] + "..."
     events.tell(event)
