@@ -105,7 +105,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         },
         checkpoints=f"{output}/{CHECKPOINTS}" if profile.recipe.checkpoint.enabled else None,
         stop="deadline",
-        save_by="checkpointing.checkpoint_must_save_by"
+        save_by="++checkpointing.checkpoint_must_save_by"
         if profile.recipe.checkpoint.enabled
         else "",
     )
