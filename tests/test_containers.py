@@ -159,6 +159,7 @@ class Launch:
             "hardware.exclusive=false",
             "hardware.cpus_per_node=2",  # Ray starts a worker for each
             "ray.dashboard=false",
+            "job.max_restarts=0",
             "site.exclude=node[3-4]",
             f"site.container={self.runtime.name}",
             "site.container_gpus=none",  # the embedded hosts' GPUs are stand-ins

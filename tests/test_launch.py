@@ -69,7 +69,7 @@ def test_a_run_sees_exactly_its_nodes_and_the_words_it_was_given(launch: Launch)
     assert environment["RAY_ADDRESS"].startswith("10.")
     assert environment.get("SLURM_MEM_PER_CPU") is None
     # The token is not on disk any more, and was never in the log or the script.
-    assert not list(run.path.rglob("ray.token"))
+    assert not list((run.path / "private").iterdir())
     assert run.state().word == "succeeded"
     assert run.outcome["exit_code"] == 0
     launch.nothing_left(run)
