@@ -180,7 +180,7 @@ GOES_ON = {
         "higher priority|requeued",
         "preempted",
         how="requeue|slurm",
-        words=("--set", "site.partition=low"),
+        words=("--set", "site.partition=low", *LONG),
         within=30,
         restart=None,
     ),
@@ -230,7 +230,7 @@ def test_a_hang_leaves_stack_dumps_of_every_node(faults: Faults) -> None:
     faults.finish(run)
     attempt = run.path / "attempt-0"
     for node in ("node1", "node2"):
-        assert "node.pyz ray" in (attempt / "stacks" / f"{node}.txt").read_text()
+        assert "raylet" in (attempt / "stacks" / f"{node}.txt").read_text()
         assert (attempt / "ray" / f"{node}.logs.tar.gz").stat().st_size
     assert "train.py" in (attempt / "stacks" / "node1.txt").read_text()
     assert run.state().word == "failed"

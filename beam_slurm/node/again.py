@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import time
-from typing import Dict, Iterable, List, Tuple
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from beam_slurm.node import events
 
@@ -20,6 +20,8 @@ KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 
 SILENT = re.compile(r"Unable to contact|timed out|Connection (?:refused|reset)|Zero Bytes")
 
+Fields = Dict[str, str]
+
 
 def here(script: str) -> None:
     """Become the batch script again: the same process, so Slurm's signals still arrive."""
@@ -32,70 +34,121 @@ def requeue(job: str, exclude: Iterable[str]) -> str:
 
     Slurm then ends this process with the job.
     """
-    before = fields(job).get("ExcNodeList", "(null)")
+    before = patiently(job)
     code, said = _patiently(["scontrol", "requeue", job])
-    if code:
+    if code and times(fields(job)) <= restarts():
         return said
-    names = [*([] if before == "(null)" else [before]), *sorted(exclude)]
-    if names:
-        code, said = _patiently(
-            ["scontrol", "update", "jobid=" + job, "excnodelist=" + ",".join(names)]
-        )
+    names = [*excluded(before), *sorted(exclude)]
+    if before and names:
+        words = ["scontrol", "update", "jobid=" + job, "excnodelist=" + ",".join(names)]
+        code, said = _patiently(words)
         if code:
             events.say("the next attempt may get the same nodes: %s" % said)
     return ""
 
 
 def chain(script: str, exclude: Iterable[str], folder: str) -> Tuple[str, str]:
-    """Submit the script as another job without the nodes ``exclude``; (its id, why not).
+    """Submit the script as another job, to follow this one; (its id, why not).
 
-    A controller that falls silent may have taken it all the same: it is looked for by its comment
-    before another try.
+    Not on the nodes ``exclude``. A controller that falls silent may have taken it all the same: it
+    is looked for by its comment before another try.
     """
     own = os.environ["SLURM_JOB_ID"]
-    known = fields(own)
-    names = [name for name in (known.get("ExcNodeList"), *sorted(exclude)) if name]
-    without = ["--exclude=" + ",".join(name for name in names if name != "(null)")]
-    words = ["sbatch", "--parsable", *(without if without != ["--exclude="] else []), script]
+    names = [*excluded(patiently(own)), *sorted(exclude)]
+    options = ["--parsable", "--dependency=afterany:" + own]
+    options += ["--exclude=" + ",".join(names)] if names else []
     deadline = time.monotonic() + PATIENCE
     while True:
-        code, said = _ask(words, folder)
+        code, said = _ask(["sbatch", *options, script], folder)
         match = re.search(r"^(\d+)(?:;[\w.-]+)?\s*\Z", said, re.M)
         if code == 0 and match:
             return match.group(1), ""
         if not SILENT.search(said) or time.monotonic() > deadline:
             return "", said
         time.sleep(PAUSE)
-        _, queue = _patiently(["squeue", "--noheader", "--me", "--format=%i %k"])
-        for line in queue.splitlines():
-            job, _, comment = line.strip().partition(" ")
-            if comment == known.get("Comment") and job != own:
-                return job, ""
+        others = jobs_of(folder)
+        if others:
+            return others[0], ""
 
 
-def fields(job: str) -> Dict[str, str]:
+def cancel(job: str) -> None:
+    """End a job that was submitted in vain."""
+    _patiently(["scancel", job])
+
+
+def end_step(step: str) -> None:
+    """End what an srun that is no more has left running."""
+    _ask(["scancel", step])
+
+
+def jobs_of(run: str, state: str = "") -> List[str]:
+    """Other jobs of this user for the same run; of one state if it is given."""
+    words = ["squeue", "--noheader", "--me", "--format=%i %k"]
+    code, queue = _patiently(words + (["--states=" + state] if state else []))
+    found = []
+    for line in queue.splitlines() if code == 0 else []:
+        job, _, comment = line.strip().partition(" ")
+        if comment == "beam-slurm:" + os.path.basename(run):
+            found.append(job)
+    return [job for job in found if job != os.environ["SLURM_JOB_ID"]]
+
+
+def fields(job: str) -> Fields:
     """What ``scontrol show job`` says; {} if it does not answer."""
     code, said = _ask(["scontrol", "show", "job", "--oneliner", job])
     return dict(re.findall(r"(\w+)=(\S*)", said)) if code == 0 else {}
 
 
+def patiently(job: str) -> Fields:
+    """The same, asked until there is an answer."""
+    code, said = _patiently(["scontrol", "show", "job", "--oneliner", job])
+    return dict(re.findall(r"(\w+)=(\S*)", said)) if code == 0 else {}
+
+
+def nodes(known: Fields) -> List[str]:
+    """The nodes that the job still has: one that Slurm has lost is not among them any more."""
+    code, said = _ask(["scontrol", "show", "hostnames", known.get("NodeList", "")])
+    return said.split() if code == 0 else []
+
+
+def excluded(known: Fields) -> List[str]:
+    """What the job leaves out already, as Slurm spells it."""
+    names = known.get("ExcNodeList", "(null)")
+    return [] if names == "(null)" else [names]
+
+
 def restarts() -> int:
-    """How often Slurm has run this job again."""
+    """How often Slurm had run this job again when this attempt began."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
 
-def end_of(known: Dict[str, str]) -> float:
-    """When the job ends, in epoch seconds; 0 if it has no end or nobody knows."""
+def times(known: Fields) -> int:
+    """How often it has by now."""
+    return int(known.get("Restarts") or 0)
+
+
+def end_of(known: Fields) -> Optional[float]:
+    """When the job ends, in epoch seconds; None if it has no end or nobody knows."""
+    return _when(known.get("EndTime", ""))
+
+
+def preempted(known: Fields, since: float) -> bool:
+    """Whether the job is being preempted; an older mark stays when that was called off."""
+    when = _when(known.get("PreemptTime", ""))
+    return when is not None and when >= since - 1
+
+
+def _when(text: str) -> Optional[float]:
     try:
-        return time.mktime(time.strptime(known.get("EndTime", ""), "%Y-%m-%dT%H:%M:%S"))
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
     except ValueError:
-        return 0.0
+        return None
 
 
-def _patiently(words: List[str], folder: str = "/") -> Tuple[int, str]:
+def _patiently(words: List[str]) -> Tuple[int, str]:
     deadline = time.monotonic() + PATIENCE
     while True:
-        code, said = _ask(words, folder)
+        code, said = _ask(words)
         if code == 0 or not SILENT.search(said) or time.monotonic() > deadline:
             return code, said
         events.say("Slurm's controller does not answer, asking again: %s" % said)

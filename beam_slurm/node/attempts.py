@@ -7,11 +7,13 @@ they ended, and which nodes are not to be used again.
 import json
 import os
 import re
+import time
 from typing import Any, Dict, List, Set
 
 from beam_slurm.node import events
 
 FOLDER = re.compile(r"attempt-(\d+)")
+PARDON = 24 * 3600.0  # seconds
 
 Outcome = Dict[str, Any]
 
@@ -25,7 +27,7 @@ def begin(run: str) -> str:
         if not outcome(folder):
             _write_off(folder)
     while True:
-        folder = os.path.join(run, "attempt-%d" % len(folders(run)))
+        folder = os.path.join(run, "attempt-%d" % (1 + max(map(number, folders(run)), default=-1)))
         try:
             os.mkdir(folder)
         except FileExistsError:  # two jobs of one run, by somebody's hand
@@ -63,8 +65,14 @@ def outcome(attempt: str) -> Outcome:
 
 
 def blamed(run: str) -> Set[str]:
-    """Nodes that this run does not use again."""
-    return {node for past in history(run) for node in past.get("blamed") or []}
+    """Nodes that this run does not use again: for a day, since somebody may mend them."""
+    recent = [past for past in history(run) if past["ended"] > time.time() - PARDON]
+    return {node for past in recent for node in past["blamed"]}
+
+
+def found_unfit(attempt: str) -> List[str]:
+    """Nodes that this attempt's own preflight has found unfit and blames for it."""
+    return [event["node"] for event in told(attempt) if event["beam-slurm"] == "blamed"]
 
 
 def told(attempt: str) -> List[Dict[str, Any]]:
@@ -100,8 +108,13 @@ def _write_off(attempt: str) -> None:
         "nodes": began.get("nodes", []),
         "entered": entered,
         "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
-        "blamed": [],
-        "next": {"how": "slurm", "why": "Slurm has started the job again", "job": None},
+        "blamed": found_unfit(attempt),
+        "next": {
+            "how": "slurm",
+            "why": "Slurm has started the job again",
+            "job": None,
+            "resumes": None,
+        },
         "stopped": "",
     }
     text = json.dumps(lost, indent=1) + "\n"

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from typing import List, NamedTuple
+from typing import Callable, List, NamedTuple, Optional
 
 from beam_slurm.node import again
 from beam_slurm.node.attempts import Outcome
@@ -52,10 +52,19 @@ class Rules(NamedTuple):
 
 
 class Next(NamedTuple):
-    """What becomes of the run: ``how`` is here, requeue, chain, or "" for its end."""
+    """What becomes of the run.
+
+    Attributes:
+        how: here, requeue, chain; slurm: it was requeued already; "": it has ended.
+        why: in one line.
+        job: the other job, if one was submitted.
+        resumes: the step that it goes on after, None from the first one on.
+    """
 
     how: str
     why: str
+    job: Optional[str] = None
+    resumes: Optional[int] = None
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -94,35 +103,42 @@ def rules(args: argparse.Namespace) -> Rules:
     )
 
 
-def after(given: Rules, history: List[Outcome], found: Found, fit: int, left: float) -> Next:
-    """What follows the last attempt of ``history``.
+def after(
+    given: Rules, history: List[Outcome], look: Callable[[], Found], fit: int, left: float
+) -> Next:
+    """What follows the last attempt of ``history``, which has failed.
 
     Args:
         given: the profile's rules.
         history: outcomes, oldest first; the last one has no ``next`` yet.
-        found: the newest checkpoint.
+        look: finds the newest checkpoint, and sets aside what is broken; called if it matters.
         fit: nodes of this job that may be used again.
         left: seconds that the job may still run.
     """
     last = history[-1]
-    if last["state"] in ("succeeded", "cancelled"):
-        return Next("", "")
     if last["class"] == "config":
         return Next("", "it would fail again: see its cause")
-    remaining = given.total - used(history)
-    if last["class"] == "time" and (given.total <= 0 or remaining <= given.lead + given.startup):
-        return Next("", "its time is used up; submit it again with --resume and the same output")
-    why = _in_vain(given, history) or unproven(given, history, found)
+    if _used_up(given, history):
+        return Next("", "its time is used up")
+    why = in_vain(given, history)
     if why:
         return Next("", why)
-    return _where(given, last, fit, left)
+    found = look()
+    why = unproven(given, history, found)
+    if why:
+        return Next("", why)
+    return _where(given, last, fit, left)._replace(resumes=found.step)
 
 
-def ends(given: Rules, job: str, history: List[Outcome]) -> float:
-    """When this attempt must be over, in epoch seconds; infinite where nobody knows."""
-    end = float("inf")
-    if given.again != "local":
-        end = again.end_of(again.fields(job)) or end
+def ends(given: Rules, known: again.Fields, history: List[Outcome]) -> float:
+    """When this attempt must be over, in epoch seconds; infinite where nobody knows.
+
+    Args:
+        given: the profile's rules.
+        known: what the controller says of the job.
+        history: the outcomes of earlier attempts.
+    """
+    end = again.end_of(known) or float("inf")
     if given.total:
         end = min(end, time.time() + given.total - used(history))
     return end
@@ -152,7 +168,14 @@ def unproven(given: Rules, history: List[Outcome], found: Found) -> str:
     return ""
 
 
-def _in_vain(given: Rules, history: List[Outcome]) -> str:
+def _used_up(given: Rules, history: List[Outcome]) -> bool:
+    """Whether there is no time left that would be worth another bring-up."""
+    if not given.total:
+        return bool(history[-1]["class"] == "time")
+    return given.total - used(history) <= given.lead + given.startup
+
+
+def in_vain(given: Rules, history: List[Outcome]) -> str:
     """Why another attempt would be none the better for it; "" if it may be."""
     last = history[-1]
     idle = 0
@@ -166,7 +189,7 @@ def _in_vain(given: Rules, history: List[Outcome]) -> str:
         return "two attempts have brought no new step"
     failures = sum(past["class"] not in ("time", "preempted") for past in history)
     if failures > given.max_restarts:
-        return "%d restarts are all that job.max_restarts allows" % given.max_restarts
+        return "job.max_restarts is %d" % given.max_restarts
     before = last["component"] == "entry" and last["steps"]["last"] is None
     if before and last["class"] in REPEATS:
         return "the entry failed before its first step: it would fail again"
@@ -175,18 +198,14 @@ def _in_vain(given: Rules, history: List[Outcome]) -> str:
 
 def _where(given: Rules, last: Outcome, fit: int, left: float) -> Next:
     enough = fit >= given.nodes
-    if last["class"] not in ("time", "preempted") and enough and left > given.lead + given.startup:
-        return Next("here", "%d fit nodes are left in this job" % fit)
+    over = last["class"] in ("time", "preempted")
+    if enough and not over and left > given.lead + given.startup:
+        return Next("here", "%d of its nodes are fit, %d are needed" % (fit, given.nodes))
     if given.again in ("none", "local"):
         return Next("", "it cannot get another job by itself here")
-    if last["class"] in ("time", "preempted"):
-        why = "its job is over, not its time"
-    elif not enough:
-        why = "%d of %d nodes are fit in this job, %d are needed" % (
-            fit,
-            max(fit + len(last["blamed"]), fit),
-            given.nodes,
-        )
-    else:
-        why = "this job ends in %.0f min" % (left / 60)
-    return Next(given.again, why)
+    if over:
+        return Next(given.again, "its job is over, not its time")
+    if not enough:
+        why = "%d of %d nodes are fit, %d are needed" % (fit, len(given.allocated), given.nodes)
+        return Next(given.again, why)
+    return Next(given.again, "this job ends in %.0f min" % (left / 60))

@@ -67,7 +67,7 @@ def gate(nodes: List[str], gpus: int, seconds: float) -> None:
     try:
         client = gcs.connect(seconds)
     except gcs.NoRay as problem:
-        raise NotUp(str(problem), nodes[:1]) from None
+        raise NotUp(str(problem)) from None
     joined = {}  # type: Dict[str, float]
     why = "Ray's head does not answer"
     while True:

@@ -22,14 +22,17 @@ def make(event: str, **facts: Any) -> Dict[str, Any]:
 def record(attempt: str, event: Dict[str, Any]) -> None:
     """Append one event to ``attempt``/events.jsonl; a short line appends in one piece."""
     line = (json.dumps(event) + "\n").encode()
-    # Who else may read it is the umask's to say (site.run_mode).
-    handle = os.open(
-        os.path.join(attempt, "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
-    )
     try:
-        os.write(handle, line)
-    finally:
-        os.close(handle)
+        # Who else may read it is the umask's to say (site.run_mode).
+        handle = os.open(
+            os.path.join(attempt, "events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
+        )
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)
+    except OSError as problem:  # a full disk is no reason to leave the run alone
+        say("an event cannot be written down: %s" % problem.strerror)
 
 
 def tell(event: Dict[str, Any], voice: int = 1) -> None:

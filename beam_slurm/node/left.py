@@ -7,9 +7,9 @@ it needs until then is left out, and the lead too, in which it saves.
 import argparse
 import os
 import time
-from typing import List
+from typing import Dict, List
 
-from beam_slurm.node import attempts, course
+from beam_slurm.node import again, attempts, course
 
 LONGEST = 99 * 24 * 3600  # seconds: it has no end that anybody knows
 
@@ -19,9 +19,21 @@ def main(argv: List[str]) -> int:
     parser = argparse.ArgumentParser(prog="node.pyz left")
     course.options(parser)
     rules = course.rules(parser.parse_args(argv))
-    left = course.ends(rules, os.environ["SLURM_JOB_ID"], attempts.history(rules.run)) - time.time()
-    print(spelled(max(min(left - rules.lead - rules.startup, LONGEST), 0)))
+    known = again.patiently(os.environ["SLURM_JOB_ID"]) if rules.again != "local" else {}
+    left = course.ends(rules, known, attempts.history(rules.run)) - time.time()
+    startup = max([rules.startup, *map(startup_of, attempts.folders(rules.run))])
+    print(spelled(max(min(left - rules.lead - startup, LONGEST), 0)))
     return 0
+
+
+def startup_of(attempt: str) -> float:
+    """Seconds that an attempt has taken from its entry's start to its first step, 0 if unknown."""
+    first = {}  # type: Dict[str, float]
+    for event in attempts.told(attempt):
+        first.setdefault(event["beam-slurm"], event["time"])
+    return (
+        max(first.get("step", 0.0) - first["entry-started"], 0) if "entry-started" in first else 0
+    )
 
 
 def spelled(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from beam_slurm.node import again, attempts, diagnose
 from beam_slurm.node.drive import NOT_UP
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 CANCELLED = 128 + signal.SIGTERM
 BY_WARNING = 128 + signal.SIGUSR1  # it does not know the signal yet
+UNFINISHED = 70  # EX_SOFTWARE: it says that all is well, and it is not done
 OUT_OF_TIME = 75  # EX_TEMPFAIL: it could go on
 TAIL = 20  # lines of a log that are worth a place in an outcome
 
@@ -30,48 +31,80 @@ def of(attempt: "Supervisor") -> Dict[str, Any]:
     steps, progress = attempt.steps, attempt.progress
     code = shell_code(steps.driver.returncode)
     found = {
-        "state": "failed",
-        "class": "",
+        **of_nothing(attempt.began, attempt.job, attempt.restart),
         "component": "entry",
-        "node": None,
         "exit_code": code,
-        "cause": "",
-        "do": "",
-        "log": None,
-        "lines": [],
-        "began": round(attempt.began, 3),
-        "ended": round(time.time(), 3),
-        "job": attempt.job,
-        "restart": attempt.restart,
         "nodes": attempt.nodes,
         "entered": "entry-started" in attempt.said,
         "steps": {"first": progress.first, "last": progress.last},
-        "blamed": [],
-    }  # type: Dict[str, Any]
+    }
     by_slurm = _by_slurm(attempt, code)
-    if by_slurm:
+    by_itself = attempt.first == "driver"
+    if by_itself and code == 0 and (attempt.complete() or progress.last is None):
+        if progress.last is None and attempt.stopping.began:
+            found.update(_out_of_time(attempt))
+        else:
+            found.update(state="succeeded", cause="the entry finished")
+    elif by_slurm:
         found.update(by_slurm)
-    elif attempt.stopping.done or (_early(attempt, code) and attempt.first == "driver"):
+    elif attempt.stopping.done or (by_itself and _early(attempt, code)):
         found.update(_out_of_time(attempt))
-    elif attempt.first == "driver" and code == 0:
-        found.update(state="succeeded", cause=_finished(attempt))
     else:
         found.update(_failed(attempt, code))
-        found["blamed"] = _blamed(attempt, found)
+    found["blamed"] = [*attempts.found_unfit(attempt.attempt), *_blamed(attempt, found)]
     found["lines"] = [_masked(attempt, line) for line in found["lines"][-TAIL:]]
     found["cause"] = _masked(attempt, found["cause"])
     return found
 
 
-def shell_code(code: int) -> int:
-    """A process's return code as a shell says it."""
+def of_bug(attempt: "Supervisor", problem: Exception) -> Dict[str, Any]:
+    """The outcome where we have failed ourselves."""
+    return {
+        **of_nothing(attempt.began, attempt.job, attempt.restart),
+        "class": "storage" if isinstance(problem, OSError) else "framework",
+        "component": "slurm",
+        "exit_code": NOT_UP,
+        "cause": "beam-slurm itself failed: %s: %s" % (type(problem).__name__, problem),
+        "do": "see the traceback in the log; it is a bug unless the storage is full or gone",
+        "nodes": attempt.nodes,
+        "entered": True,
+        "steps": {"first": attempt.progress.first, "last": attempt.progress.last},
+    }
+
+
+def of_nothing(began: float, job: str, restart: int) -> Dict[str, Any]:
+    """What every outcome has."""
+    return {
+        "state": "failed",
+        "class": "",
+        "component": "preflight",
+        "node": None,
+        "exit_code": 1,
+        "cause": "",
+        "do": "",
+        "log": None,
+        "lines": [],
+        "began": round(began, 3),
+        "ended": round(time.time(), 3),
+        "job": job,
+        "restart": restart,
+        "nodes": [],
+        "entered": False,
+        "steps": {"first": None, "last": None},
+        "blamed": [],
+    }
+
+
+def shell_code(code: Optional[int]) -> int:
+    """A process's return code as a shell says it; of one that could not be ended, SIGKILL's."""
+    if code is None:
+        return 128 + signal.SIGKILL
     return 128 - code if code < 0 else code
 
 
 def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
     """What Slurm ended it for; {} if it did not."""
     steps = attempt.steps
-    word = BY_SLURM.get(steps.by_slurm, "")
     # In a preemption's grace time only the steps get SIGTERM, and Slurm says no more than that.
     ended = attempt.cancelled or (
         not attempt.stuck
@@ -79,29 +112,43 @@ def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
         and (steps.failure is None or steps.guessed)
         and (attempt.first == "ray" or code == CANCELLED)
     )
-    known = again.fields(attempt.job) if ended and attempt.rules.again != "local" else {}
-    if not word and known.get("Restarts", "0") > str(attempt.restart):
-        word = "requeued"
-    elif not word and known.get("PreemptTime", "None") != "None":
-        word = "preempted"
-    elif not word and attempt.cancelled and time.time() > attempt.ends - 5:
+    known = attempt.known() if ended else {}
+    word = BY_SLURM.get(steps.by_slurm, "") if ended else ""
+    word = word or reason(known, attempt.restart, attempt.began)
+    if not word and attempt.cancelled and time.time() > attempt.ends - 5:
         word = "time"
+    if attempt.preempted and (ended or attempt.stopping.done):
+        word = "preempted"
     if word == "time":
         return _out_of_time(attempt)
     if word in ("preempted", "requeued"):
-        again_already = int(known.get("Restarts") or 0) > attempt.restart
-        return {
-            "state": "preempted",
-            "class": "preempted",
-            "component": "slurm",
-            "exit_code": CANCELLED,
-            "cause": "a job of a higher priority took its nodes"
-            if word == "preempted"
-            else "the job was requeued",
-            **({"slurm": "Slurm has requeued the job"} if again_already else {}),
-        }
-    if not attempt.cancelled:
-        return {}
+        return taken(word, known, attempt.restart)
+    return cancelled() if attempt.cancelled else {}
+
+
+def reason(known: again.Fields, restart: int, began: float) -> str:
+    """Why Slurm ends the job, by what the controller says: requeued, preempted, or ""."""
+    if again.times(known) > restart:
+        return "requeued"
+    return "preempted" if again.preempted(known, began) else ""
+
+
+def taken(word: str, known: again.Fields, restart: int) -> Dict[str, Any]:
+    """The outcome of an attempt whose nodes Slurm has taken away."""
+    return {
+        "state": "preempted",
+        "class": "preempted",
+        "component": "slurm",
+        "exit_code": CANCELLED,
+        "cause": "a job of a higher priority took its nodes"
+        if word == "preempted"
+        else "the job was requeued",
+        **({"slurm": "Slurm has requeued the job"} if again.times(known) > restart else {}),
+    }
+
+
+def cancelled() -> Dict[str, Any]:
+    """The outcome of an attempt that somebody has ended."""
     return {
         "state": "cancelled",
         "class": "cancelled",
@@ -113,19 +160,8 @@ def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
 
 def _early(attempt: "Supervisor", code: int) -> bool:
     """Whether the entry ended because its time was up: with 0 too, and by the signal itself."""
-    progress = attempt.progress
-    if code not in (0, BY_WARNING):
-        return False
-    if progress.finished or (progress.last or 0) >= attempt.rules.steps:
-        return False
-    return attempt.stopping.began or progress.stopped_early
-
-
-def _finished(attempt: "Supervisor") -> str:
-    last, steps = attempt.progress.last, attempt.rules.steps
-    if last is None or last >= steps:
-        return "the entry finished"
-    return "the entry finished, after step %d of %d" % (last, steps)
+    told = attempt.stopping.began or attempt.progress.stopped_early
+    return code in (0, BY_WARNING) and told
 
 
 def _out_of_time(attempt: "Supervisor") -> Dict[str, Any]:
@@ -174,6 +210,11 @@ def _first(attempt: "Supervisor", code: int) -> Tuple[str, Any, str, List[str], 
         return "gate", None, said["gate-failed"]["why"], lines, None, code
     if "entry-failed" in said:
         return "entry", None, said["entry-failed"]["why"], lines, None, code
+    if "entry-ended" in said and code == 0:
+        # A pipe or a trailing command hides the code of what has failed.
+        last, steps_of_all = attempt.progress.last, attempt.rules.steps
+        why = "the entry ended with 0 after step %s of %d" % (last, steps_of_all)
+        return "entry", None, why, lines, None, UNFINISHED
     if "entry-ended" in said:
         return "entry", None, "the entry " + how(code), lines, None, code
     return "slurm", None, "the driver step " + how(code), lines, None, code
@@ -182,15 +223,17 @@ def _first(attempt: "Supervisor", code: int) -> Tuple[str, Any, str, List[str], 
 def _blamed(attempt: "Supervisor", found: Dict[str, Any]) -> List[str]:
     """Nodes that later attempts leave out: lost ones, those that never joined Ray, sick ones at
     once; the others when they fail for the second time."""
-    failure = attempt.steps.failure or {}
+    lost = sorted(attempt.steps.lost)
     if found["component"] == "gate":
-        return list(attempt.said["gate-failed"].get("missing") or [])
+        missing = list(attempt.said["gate-failed"].get("missing") or [])
+        # Where many are missing, it is the image or the network.
+        return missing if len(missing) <= max(1, len(attempt.nodes) // 4) else []
     node = found["node"]
-    if node is None:
-        return []
-    before = any(past.get("node") == node for past in attempts.history(attempt.rules.run))
-    sick = found["class"] in ("node", "storage", "container") and found["component"] == "ray"
-    return [node] if failure.get("lost") or before or sick else []
+    if node is None or node in lost:
+        return lost
+    before = any(past.get("node") == node for past in attempt.history)
+    sick = found["class"] == "node" and found["component"] == "ray"
+    return [*lost, node] if before or sick else lost
 
 
 def _masked(attempt: "Supervisor", text: str) -> str:

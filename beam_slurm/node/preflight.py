@@ -33,7 +33,7 @@ from beam_slurm.node import (
 )
 from beam_slurm.node.drive import NOT_UP
 from beam_slurm.node.inspection import Inspection
-from beam_slurm.node.outcome import CANCELLED
+from beam_slurm.node.outcome import cancelled, of_nothing, reason, taken
 
 DEADLINE = 50.0  # seconds until a node that has not answered is unfit
 SEVERITIES = ("fail", "warn", "off")
@@ -71,41 +71,57 @@ def main(argv: List[str]) -> int:
     rules = course.rules(args)
     blamed = attempts.blamed(args.run)
     attempt = attempts.begin(args.run)
+    later = attempts.number(attempt) > 0
+    told = []  # type: List[int]
+    outcome = of_nothing(began, os.environ["SLURM_JOB_ID"], again.restarts())
     try:
         _on_end(_end)
-        _claim(args, rules)
-        if args.resume or attempts.number(attempt):
-            _prove(rules, first=not attempts.number(attempt))
-        asked = [node for node in rules.allocated if node not in blamed]
+        known = {}  # type: again.Fields
+        if later and rules.again != "local":
+            known = again.fields(os.environ["SLURM_JOB_ID"])
+        _claim(args, rules, later)
+        if args.resume or later:
+            _prove(rules, first=not later)
+        asked = [node for node in settle.left(rules, known) if node not in blamed]
         print(*prepare(args, attempt, asked))
         sys.stdout.flush()
         return 0
     except NotEnough as problem:
-        outcome = {
-            "state": "failed",
-            "class": problem.kind,
-            "node": problem.node,
-            "exit_code": 2 if problem.kind == "config" else NOT_UP,
-            "cause": str(problem),
-            "do": problem.do,
-            "blamed": problem.blamed,
-        }
+        outcome.update(
+            {
+                "class": problem.kind,
+                "node": problem.node,
+                "exit_code": 2 if problem.kind == "config" else NOT_UP,
+                "cause": str(problem),
+                "do": problem.do,
+                "blamed": problem.blamed,
+            }
+        )
     except Ended:
-        outcome = {
-            "state": "cancelled",
-            "class": "cancelled",
-            "node": None,
-            "exit_code": CANCELLED,
-            "cause": "the job was ended while its nodes were inspected",
-            "do": "",
-            "blamed": [],
-        }
-    _on_end(signal.SIG_IGN)
-    return settle.settle(rules, attempt, _outcome(began, outcome))
+        outcome.update(_ended(rules, began))
+    _on_end(lambda number, frame: told.append(number))
+    # This is not the batch script's own process: it cannot become the script again.
+    return settle.settle(rules, attempt, outcome, lambda: bool(told), restart_here=False)
 
 
-def _claim(args: argparse.Namespace, rules: course.Rules) -> None:
+def _ended(rules: course.Rules, began: float) -> Dict[str, Any]:
+    """Why Slurm has ended the job meanwhile."""
+    known = again.fields(os.environ["SLURM_JOB_ID"]) if rules.again != "local" else {}
+    word = reason(known, again.restarts(), began)
+    return taken(word, known, again.restarts()) if word else cancelled()
+
+
+def _claim(args: argparse.Namespace, rules: course.Rules, later: bool) -> None:
+    """This run's folders are nobody else's.
+
+    Raises:
+        NotEnough: another job writes there.
+    """
     user = claim.claim(args.output, rules.run, os.environ["SLURM_JOB_ID"]) if args.output else ""
+    others = again.jobs_of(rules.run, "RUNNING") if later and rules.again != "local" else []
+    if others:
+        cause = "job %s is this run too, and running" % ", ".join(others)
+        raise NotEnough(cause, None, "config", "leave one of them: scancel the other", [])
     if user:
         cause = "%s is the output folder of %s" % (args.output, user)
         do = "wait for its end, cancel it, or submit with another --output-dir"
@@ -123,6 +139,11 @@ def _prove(rules: course.Rules, first: bool) -> None:
     # What a user asks to go on from is the user's; what this run has left is ours to mend.
     found = checkpoint.latest(rules.framework, rules.checkpoints) if first else settle.mended(rules)
     history = attempts.history(rules.run)
+    # An attempt that died without a word has not asked this.
+    silent = history and (history[-1]["next"] or {}).get("how") == "slurm"
+    why = course.in_vain(rules, history) if silent else ""
+    if why:
+        raise NotEnough(why, None, "config", "see how its attempts ended", [])
     if found.step is not None:
         events.say("goes on after step %d: %s" % (found.step, found.path))
         return
@@ -285,23 +306,6 @@ def _publish(
     }
     text = json.dumps(known, indent=1) + "\n"
     events.write_file(os.path.join(attempt, "address.json"), text, 0o666)
-
-
-def _outcome(began: float, found: Dict[str, Any]) -> Dict[str, Any]:
-    """The outcome of an attempt that has not come to its run."""
-    return {
-        "component": "preflight",
-        "log": None,
-        "lines": [],
-        "began": round(began, 3),
-        "ended": round(time.time(), 3),
-        "job": os.environ["SLURM_JOB_ID"],
-        "restart": again.restarts(),
-        "nodes": [],
-        "entered": False,
-        "steps": {"first": None, "last": None},
-        **found,
-    }
 
 
 def _batch() -> str:

@@ -4,57 +4,81 @@ import contextlib
 import json
 import os
 import time
-from typing import Callable, List, Optional, Set
+from typing import Callable, List, Set
 
 from beam_slurm.node import again, attempts, checkpoint, course, events
 from beam_slurm.node.attempts import Outcome
 from beam_slurm.node.course import Next, Rules
 
 KILLED = 120.0  # seconds until Slurm must have ended a job that it requeues
+ENDED = Next("", "the job was ended meanwhile")
 
 
 def settle(
-    rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[], bool] = lambda: False
+    rules: Rules,
+    attempt: str,
+    outcome: Outcome,
+    must_end: Callable[[], bool],
+    restart_here: bool = True,
 ) -> int:
     """Decide what follows, write it down, say it, and do it; the job's exit code.
 
-    Does not return where the script begins again in this job. ``must_end`` says whether somebody
-    has asked for the job's end meanwhile: then nothing follows.
+    Does not return where the script begins again in this job.
+
+    Args:
+        rules: what the profile says of going on.
+        attempt: its folder.
+        outcome: what it came to.
+        must_end: whether somebody has asked for the job's end since: then nothing follows.
+        restart_here: whether this process is the batch script, and may become it again.
     """
-    run, script, job = rules.run, rules.script, os.environ["SLURM_JOB_ID"]
-    history = [*attempts.history(run), outcome]
-    blamed = attempts.blamed(run) | set(outcome["blamed"])
-    if outcome.get("slurm"):  # Slurm has started it again already
-        following = Next("slurm", outcome.pop("slurm"))
-    elif must_end():
-        following = Next("", "the job was ended meanwhile")
-    else:
-        following = _decide(rules, history, len(set(rules.allocated) - blamed), job)
-    if following.how == "chain":
-        successor, problem = again.chain(script, blamed, run)
-        following = following if successor else Next("", "no other job can be had: " + problem)
-        _go_on(outcome, following, successor or None)
-    else:
-        _go_on(outcome, following, None)
-    if following.how in ("here", "requeue") and must_end():
-        _go_on(outcome, Next("", "the job was ended meanwhile"), None)
-        following = Next("", "")
-    _finish(attempt, outcome)
+    # What follows may take long to find out, and Slurm is not patient: the outcome comes first.
+    _go_on(outcome, Next("undecided", "what follows is being decided"))
+    _write(attempt, outcome)
+    following = _follow(rules, outcome, must_end, restart_here)
+    if must_end() and following.how in ("here", "requeue", "chain"):
+        if following.job:
+            again.cancel(following.job)
+        following = ENDED
+    _finish(attempt, outcome, following)
     if following.how == "requeue":
-        problem = again.requeue(job, blamed)
-        if not problem:
-            time.sleep(KILLED)
-        _instead_of_requeue(attempt, outcome, problem, script, blamed)
-    if following.how == "here":
-        again.here(script)
+        following = _requeue(rules, outcome, must_end)
+        if following.how != "requeue":
+            _finish(attempt, outcome, following)
+    if following.how == "here" and not must_end():
+        again.here(rules.script)
     return int(outcome["exit_code"])
 
 
-def _decide(rules: Rules, history: List[Outcome], fit: int, job: str) -> Next:
-    if history[-1]["state"] in ("succeeded", "cancelled"):
+def _follow(
+    rules: Rules, outcome: Outcome, must_end: Callable[[], bool], restart_here: bool
+) -> Next:
+    """What follows; another job is submitted by then."""
+    if outcome.get("slurm"):  # Slurm has started it again already
+        return Next("slurm", outcome.pop("slurm"))
+    if outcome["state"] in ("succeeded", "cancelled"):
         return Next("", "")
-    left = course.ends(rules, job, history) - time.time()
-    return course.after(rules, history, mended(rules), fit, left)
+    if must_end():
+        return ENDED
+    following = _decide(rules, outcome, restart_here)
+    if following.how == "chain":
+        return ENDED if must_end() else _chain(rules, following.why, _blamed(rules, outcome))
+    return following
+
+
+def _decide(rules: Rules, outcome: Outcome, restart_here: bool) -> Next:
+    job = os.environ["SLURM_JOB_ID"]
+    history = [*attempts.history(rules.run), outcome]
+    known = again.patiently(job) if rules.again != "local" else {}
+    fit = len(set(left(rules, known)) - _blamed(rules, outcome)) if restart_here else 0
+    until = course.ends(rules, known, history) - time.time()
+    return course.after(rules, history, lambda: mended(rules), fit, until)
+
+
+def left(rules: Rules, known: again.Fields) -> List[str]:
+    """The nodes that the job still has, in its own order."""
+    still = again.nodes(known) if known else []
+    return [node for node in rules.allocated if node in still] if still else rules.allocated
 
 
 def mended(rules: Rules) -> checkpoint.Found:
@@ -67,38 +91,63 @@ def mended(rules: Rules) -> checkpoint.Found:
     return found
 
 
-def _go_on(outcome: Outcome, following: Next, successor: Optional[str]) -> None:
+def _blamed(rules: Rules, outcome: Outcome) -> Set[str]:
+    return attempts.blamed(rules.run) | set(outcome["blamed"])
+
+
+def _chain(rules: Rules, why: str, blamed: Set[str]) -> Next:
+    successor, problem = again.chain(rules.script, blamed, rules.run)
+    if successor:
+        return Next("chain", why, job=successor)
+    return Next("", "no other job can be had: " + problem)
+
+
+def _requeue(rules: Rules, outcome: Outcome, must_end: Callable[[], bool]) -> Next:
+    """Let Slurm run the job again, and wait for it to end this one."""
+    job = os.environ["SLURM_JOB_ID"]
+    blamed = _blamed(rules, outcome)
+    problem = again.requeue(job, blamed)
+    deadline = time.monotonic() + KILLED
+    while not problem:
+        if must_end() or again.times(again.fields(job)) > again.restarts():
+            return Next("requeue", "")
+        if time.monotonic() > deadline:
+            problem = "it has not ended it"
+        time.sleep(1)
+    if must_end():
+        return ENDED
+    events.say("Slurm does not requeue this job: %s" % problem)
+    return _chain(rules, "Slurm does not requeue jobs here", blamed)
+
+
+def _go_on(outcome: Outcome, following: Next) -> None:
     outcome.update({"next": None, "stopped": ""})
     if following.how:
-        outcome["next"] = {"how": following.how, "why": following.why, "job": successor}
+        outcome["next"] = {
+            "how": following.how,
+            "why": following.why,
+            "job": following.job,
+            "resumes": following.resumes,
+        }
     else:
         outcome["stopped"] = following.why
 
 
-def _instead_of_requeue(
-    attempt: str, outcome: Outcome, problem: str, script: str, blamed: Set[str]
-) -> None:
-    """Slurm does not run this job again: then another one does, where the site allows that."""
-    run = os.path.dirname(attempt)
-    events.say("Slurm does not requeue this job: %s" % (problem or "it did not end it"))
-    successor, why = again.chain(script, blamed, run)
-    _go_on(
-        outcome,
-        Next("chain", "Slurm does not requeue jobs here")
-        if successor
-        else Next("", "Slurm neither requeues this job nor takes another: " + why),
-        successor or None,
-    )
-    _finish(attempt, outcome)
-
-
-def _finish(attempt: str, outcome: Outcome) -> None:
-    text = json.dumps(outcome, indent=1) + "\n"
-    events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)
+def _finish(attempt: str, outcome: Outcome, following: Next) -> None:
+    _go_on(outcome, following)
+    _write(attempt, outcome)
     with contextlib.suppress(OSError):
         os.unlink(token(attempt))
     events.record(attempt, events.make("ended", code=outcome["exit_code"]))
     events.say(last_line(outcome, attempts.number(attempt)))
+
+
+def _write(attempt: str, outcome: Outcome) -> None:
+    text = json.dumps(outcome, indent=1) + "\n"
+    try:
+        events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)
+    except OSError as problem:  # a full disk must not keep the run from going on
+        events.say("outcome.json cannot be written: %s" % problem.strerror)
 
 
 def token(attempt: str) -> str:

@@ -10,7 +10,7 @@ import time
 from types import FrameType
 from typing import Any, Callable, Dict, List, Optional
 
-from beam_slurm.node import events
+from beam_slurm.node import again, events
 from beam_slurm.node.ray import STOP
 
 TEARDOWN = 10.0  # seconds that the steps get to end by themselves once the run is over
@@ -21,6 +21,8 @@ SRUN = re.compile(r"^srun: error: (?:Task launch for \S+ failed on node )?([\w.-
 NODE_FAILURE = re.compile(r"^srun: error: (Node failure) on ([\w.-]+)")
 # Why Slurm itself ends a step or the job.
 BY_SLURM = re.compile(rb"\*\*\* (?:STEP|JOB) [^\n]* CANCELLED AT [^\n]*? DUE TO ([A-Z ]+?) \*\*\*")
+
+STEP = re.compile(rb"StepId=(\d+\.\d+)")
 
 MARK = events.MARK.encode()
 LONGEST = 64 * 1024  # bytes of an event; more is no event of ours
@@ -36,16 +38,30 @@ class Steps:
     """
 
     def __init__(
-        self, attempt: str, show: Callable[[bytes], None], heard: Callable[[bytes], None]
+        self,
+        attempt: str,
+        show: Callable[[bytes], None],
+        heard: Callable[[bytes], None],
+        happened: Callable[[str], None],
     ) -> None:
-        """``show`` takes whole lines for the job's log, ``heard`` what the driver says."""
+        """Make them, but do not start them.
+
+        Args:
+            attempt: its folder.
+            show: takes whole lines for the job's log.
+            heard: takes what the driver says.
+            happened: takes the names of events.
+        """
         self.attempt = attempt
         self.show = show
         self.heard = heard
+        self.happened = happened
         self.failure = None  # type: Optional[Dict[str, Any]]
         self.guessed = False
         self.by_slurm = ""
         self.events = []  # type: List[Dict[str, Any]]
+        self.ids = set()  # type: set[str]  # the steps' own, as far as srun has told them
+        self.lost = set()  # type: set[str]  # nodes that cannot answer any more
         self.cleared = set()  # type: set[str]  # nodes that have said their last word
         self.killing = False  # from here on, what srun says of dying tasks is our own doing
         self.over = False  # decided: what nodes say now is of the teardown
@@ -98,17 +114,18 @@ class Steps:
 
     def fail(self, event: Dict[str, Any], guessed: bool = False) -> None:
         """The first failure is the cause; a node's own word is worth more than srun's remark."""
+        if event.get("lost"):
+            self.lost.add(str(event["node"]))
         if self.failure is None or self.guessed:
             self.failure, self.guessed = event, guessed
             events.record(self.attempt, event)
 
-    def tear_down(self, end_driver: bool, lost: List[str], nodes: List[str]) -> None:
+    def tear_down(self, end_driver: bool, nodes: List[str]) -> None:
         """End what still runs: first as a request, then by srun's kill.
 
         Args:
             end_driver: the entry is told to end too; else it has, or is told by Slurm.
-            lost: nodes that cannot answer any more: nobody waits for them.
-            nodes: all nodes.
+            nodes: all nodes; nobody waits for those that are lost.
         """
         self.over = True
         if end_driver and self.driver.poll() is None:
@@ -118,20 +135,30 @@ class Steps:
         for last_word in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + TEARDOWN
             while self._running() and time.monotonic() < deadline:
-                if lost and not set(nodes) - set(lost) - self.cleared:
+                if self.lost and not set(nodes) - self.lost - self.cleared:
                     deadline = min(deadline, time.monotonic() + 1)
                 self.turn(max(0.0, min(deadline - time.monotonic(), 0.5)))
             for step in self._running():
                 self.killing = True
                 step.send_signal(last_word)
-                if lost:  # srun would wait for the lost node's word
-                    step.kill()
+        for step in self._running():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                step.wait(2)
+        if self.lost:  # an srun that waits for the lost node's word may have left others running
+            for name in sorted(self.ids):
+                again.end_step(name)
         for step in (self.driver, self.ray):
             assert step.stdout is not None
             key = self.selector.get_map().get(step.stdout.fileno())
             if key:
                 self._read(key.fd, key.data)
         self.heard(self.held)
+
+    def kill(self) -> None:
+        """End both at once, whatever they say."""
+        for step in (getattr(self, name, None) for name in ("driver", "ray")):
+            if step and step.poll() is None:
+                step.terminate()
 
     def clean(self) -> None:
         """A task that was killed could not tidy up, and srun killed the others with it."""
@@ -217,6 +244,7 @@ class Steps:
             return
         self.events.append(event)
         events.record(self.attempt, event)
+        self.happened(kind)
 
     def _remark(self, line: bytes, of_driver: bool = False) -> None:
         """What srun and slurmstepd say of tasks, nodes and the job.
@@ -226,6 +254,7 @@ class Steps:
         ended = BY_SLURM.search(line)
         if ended:
             self.by_slurm = ended.group(1).decode()
+        self.ids.update(told.decode() for told in STEP.findall(line))
         if not line.startswith(b"srun: error: "):
             return
         text = line.decode(errors="replace")

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Optional
+from typing import Callable, Optional
 
 from beam_slurm.node import checkpoint, events
 from beam_slurm.node.steps import Steps
@@ -26,30 +26,46 @@ class Stopping:
         done: the driver is to be ended now.
     """
 
-    def __init__(self, args: argparse.Namespace, ends: float, steps: Steps) -> None:
+    def __init__(
+        self, args: argparse.Namespace, steps: Steps, complete: Callable[[], bool]
+    ) -> None:
+        """``complete`` says whether the entry is done anyway, and only has to end."""
         self.args = args
-        self.ends = ends
         self.steps = steps
+        self.complete = complete
         self.began = False
         self.done = False
         self.before = None  # type: Optional[int]  # the newest checkpoint as the last minutes began
         self.until = 0.0
         self.looked = 0.0
 
+    def begin(self, ends: float) -> None:
+        """Have the framework save; all must be over at ``ends``, in epoch seconds."""
+        self.began = True
+        self.before = self._latest()
+        left = min(ends - time.time(), self.args.lead)
+        wait = max(left - min(MARGIN, left / 2), 0)
+        self.until = time.time() + wait
+        events.record(self.args.attempt, events.make("warning", left=round(wait, 1)))
+        events.say("the time is nearly up: %.0f s for a last checkpoint" % wait)
+        if self.args.stop == "signal":
+            self.steps.driver.send_signal(signal.SIGUSR1)
+        elif self.args.stop == "sentinel":
+            with contextlib.suppress(OSError):
+                open(self.args.sentinel, "w").close()
+
     def look(self) -> None:
-        """Begin, and later see whether the wait is over."""
-        if not self.began:
-            self._begin()
+        """See whether the wait is over."""
         if time.time() > self.until:
             events.say("no more time to wait for a checkpoint")
             self.done = True
         elif self.args.checkpoints and time.time() - self.looked > EVERY:
             self.looked = time.time()
             found = self._latest()
-            # Whoever was asked by a signal ends by itself when it has saved.
-            # So does one that has done its last step.
-            asked = self.args.stop == "signal" or found == self.args.steps
-            if found != self.before and found is not None and not asked:
+            # Whoever was asked by a signal ends by itself when it has saved, and so does one that
+            # has done its last step.
+            by_itself = self.args.stop == "signal" or self.complete()
+            if found != self.before and found is not None and not by_itself:
                 events.say("saved: the checkpoint of step %d is whole" % found)
                 self.done = True
 
@@ -68,20 +84,6 @@ class Stopping:
                     if os.stat(os.path.join(folder, name)).st_mtime > since:
                         return True
         return False
-
-    def _begin(self) -> None:
-        self.began = True
-        self.before = self._latest()
-        left = self.ends - time.time()
-        wait = (self.args.lead if left == float("inf") else left) - min(MARGIN, self.args.lead / 2)
-        self.until = time.time() + max(wait, 0)
-        events.record(self.args.attempt, events.make("warning", left=round(max(wait, 0), 1)))
-        events.say("the time is nearly up: %.0f s for a last checkpoint" % max(wait, 0))
-        if self.args.stop == "signal":
-            self.steps.driver.send_signal(signal.SIGUSR1)
-        elif self.args.stop == "sentinel":
-            with contextlib.suppress(OSError):
-                open(self.args.sentinel, "w").close()
 
     def _latest(self) -> Optional[int]:
         if not self.args.checkpoints:

@@ -6,10 +6,12 @@ they run it watches that the run gets on, and before the time limit it has the f
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import time
+import traceback
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
@@ -39,10 +41,15 @@ def main(argv: List[str]) -> int:
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     count, words = int(words[0]), words[1:]
     supervisor = Supervisor(args)
-    supervisor.steps.start(words[:count], words[count:])
-    supervisor.until_decided()
-    supervisor.tear_down()
-    found = outcome.of(supervisor)
+    try:
+        supervisor.steps.start(words[:count], words[count:])
+        supervisor.until_decided()
+        supervisor.tear_down()
+        found = outcome.of(supervisor)
+    except Exception as problem:  # whatever it is, 128 GPUs must not wait for it
+        traceback.print_exc()
+        supervisor.steps.kill()
+        found = outcome.of_bug(supervisor, problem)
     supervisor.flush()
     return settle.settle(supervisor.rules, args.attempt, found, supervisor.must_end)
 
@@ -53,7 +60,9 @@ class Supervisor:
     Attributes:
         first: the step that ended first, "" if none had when it was decided.
         cancelled: Slurm or a person has asked for the end.
+        preempted: a job of a higher priority is about to take the nodes.
         stuck: why the watchdog thinks that nothing goes on any more, "" if it does not.
+        ends: when it must be over, in epoch seconds.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -69,22 +78,20 @@ class Supervisor:
         self.progress = Progress(args.framework)
         self.first = ""
         self.cancelled = False
-        self.told = False  # by a signal, whenever it came
+        self.told = False  # by a signal to end that the outcome does not tell of
         self.warned = False
+        self.preempted = False
         self.stuck = ""
         self.lost = []  # type: List[Dict[str, Any]]
         self.pulse = None  # type: Optional[Pulse]
-        self.steps = Steps(self.attempt, self._show, self._heard)
+        self.steps = Steps(self.attempt, self._show, self._heard, self._hear_event)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._cancel)
         signal.signal(signal.SIGUSR1, self._warn)
-        history = attempts.history(self.rules.run)
-        self.ends = course.ends(self.rules, self.job, history)
-        self.stopping = Stopping(args, self.ends, self.steps)
-        self.watchdog = None  # type: Optional[Watchdog]
-        if args.watch:
-            limits = Limits(*map(float, args.watch.split(",")))
-            self.watchdog, self.silence = Watchdog(limits, time.monotonic()), limits.silence
+        self.history = attempts.history(self.rules.run)
+        self.ends = course.ends(self.rules, self.known(), self.history)
+        self.stopping = Stopping(args, self.steps, self.complete)
+        self.watchdog = None  # type: Optional[Watchdog]  # begins with the entry
 
     def until_decided(self) -> None:
         """Wait until a step has ended, a node has failed, or the end is wanted."""
@@ -102,12 +109,18 @@ class Supervisor:
 
     def tear_down(self) -> None:
         """End what still runs, and what killed tasks have left on the nodes."""
-        failure = self.steps.failure or {}
-        lost = [str(failure["node"])] if failure.get("lost") else []
-        self.steps.tear_down(not self.cancelled, lost, self.nodes)
-        if self._left_something() and not self.cancelled and not lost:
+        self.steps.tear_down(not self.cancelled, self.nodes)
+        if self._left_something() and not self.cancelled and not self.steps.lost:
             self.steps.clean()
         self.stopping.tidy()
+
+    def known(self) -> again.Fields:
+        """What the controller says of the job; nothing where there is none."""
+        return again.fields(self.job) if self.rules.again != "local" else {}
+
+    def complete(self) -> bool:
+        """Whether the entry has done what it was started for, as far as it has told."""
+        return self.progress.finished or (self.progress.last or 0) >= self.rules.steps
 
     def flush(self) -> None:
         """Put into the log what was held back as the possible beginning of a secret."""
@@ -123,16 +136,29 @@ class Supervisor:
         for event in self.lost:
             self.steps.fail(event)
         self._compare_versions()
-        if self.warned or time.time() > self.ends - self.args.lead:
+        if not self.stopping.began and (self.warned or time.time() > self.ends - self.rules.lead):
+            self._begin_to_stop()
+        if self.stopping.began:
             self.stopping.look()
-            return
-        if self.watchdog is None or self.steps.ended:
-            return
-        now = time.monotonic()
-        why = self.watchdog.stuck(now)
-        if why and self.stopping.saved_since(self.silence):
-            self.watchdog.checkpoint(now)
-            why = self.watchdog.stuck(now)
+        elif self.watchdog and not self.steps.ended:
+            self._watch(self.watchdog, time.monotonic())
+
+    def _begin_to_stop(self) -> None:
+        """The time is nearly up, or the job is to be preempted: the controller knows which.
+
+        It may also know of more time: limits can be changed.
+        """
+        known = self.known()
+        self.ends = course.ends(self.rules, known, self.history) if known else self.ends
+        self.preempted = again.preempted(known, self.began)
+        if self.warned or self.preempted or time.time() > self.ends - self.rules.lead:
+            self.stopping.begin(self.ends)
+
+    def _watch(self, watchdog: Watchdog, now: float) -> None:
+        why = watchdog.stuck(now)
+        if why and self.stopping.saved_since(self.limits.silence):
+            watchdog.checkpoint(now)
+            why = watchdog.stuck(now)
         if why:
             self._dump(why)
 
@@ -181,8 +207,13 @@ class Supervisor:
                 self.watchdog.line(now)
             if self.progress.phase != phase:
                 self.watchdog.phase(now, self.progress.phase)
-        if self.pulse is None and "ray-up" in {e["beam-slurm"] for e in self.steps.events}:
+
+    def _hear_event(self, name: str) -> None:
+        if name == "ray-up" and self.pulse is None:
             self._feel_pulse()
+        elif name == "entry-started" and self.args.watch:
+            self.limits = Limits(*map(float, self.args.watch.split(",")))
+            self.watchdog = Watchdog(self.limits, time.monotonic())
 
     def _feel_pulse(self) -> None:
         try:
@@ -208,18 +239,22 @@ class Supervisor:
         return "contain" in self.steps.ray_words and not spoke
 
     def must_end(self) -> bool:
-        """Whether somebody has asked for the end of the job, for whatever reason it has ended."""
-        return self.told and not self.cancelled
+        """Whether the end of the job was asked for, beyond what the outcome tells of."""
+        return self.told
 
     def _cancel(self, number: int, frame: Optional[FrameType]) -> None:
-        self.told = True
-        self.cancelled = self.cancelled or self.steps.failure is None or self.steps.guessed
+        running = not self.steps.over and (self.steps.failure is None or self.steps.guessed)
+        if running:
+            self.cancelled = True
+        else:
+            self.told = self.told or not self.cancelled
 
     def _warn(self, number: int, frame: Optional[FrameType]) -> None:
         self.warned = True
 
 
 def _write(data: bytes) -> None:
-    """Into the job's log, at once."""
-    while data:
-        data = data[os.write(1, data) :]
+    """Into the job's log, at once; a full disk is no reason to leave the run alone."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]
