@@ -53,7 +53,7 @@ _REFUSED = {
     "wait": "submit --wait waits",
     "requeue": "it is there already: set job.max_restarts, and site.again",
     "no-requeue": "set job.max_restarts to 0, or site.again to chain",
-    "no-kill": "it is there already where the run goes on by itself",
+    "no-kill": "it is there already where the run has job.spares",
     "wrap": "the script is the job",
 }
 

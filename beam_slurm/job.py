@@ -195,8 +195,8 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         *found,
         ("time", profile.job.time),
         ("signal", f"B:USR1@{lead(profile)}"),
-        # A node that fails ends neither job nor run: what follows is the supervisor's to say.
-        *([("no-kill", None)] if goes_on(profile) else []),
+        # Where a spare can take over, a node that fails is not the end of the job.
+        *([("no-kill", None)] if profile.job.spares else []),
         ("requeue" if _again(request) == "requeue" else "no-requeue", None),
         ("open-mode", "append"),
         ("chdir", str(request.run)),

@@ -7,7 +7,7 @@ it needs until then is left out, and the lead too, in which it saves.
 import argparse
 import os
 import time
-from typing import Dict, List
+from typing import List
 
 from beam_slurm.node import again, attempts, course
 
