@@ -174,6 +174,16 @@ GOES_ON = {
         but=("node2",),
         restart=None,
     ),
+    "first host dies, with a spare": Row(
+        stop_host("node1"),
+        "ended without a word",
+        "node",
+        how="slurm",
+        words=(*SPARE, *LONG),
+        within=120,
+        but=("node1",),
+        restart=None,
+    ),
     "scontrol requeue": Row(requeue, "requeued", "preempted", how="slurm", restart=None),
     "preempted by a higher partition": Row(
         take_nodes,

@@ -212,7 +212,7 @@ def test_the_node_program_is_one_file_that_needs_nothing_else(tmp_path: Path) ->
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
     )
-    verbs = "inspect|preflight|supervise|contain|ray|drive|left|secrets|shell|verify|examine"
+    verbs = "inspect|preflight|supervise|contain|ray|drive|left|guard|secrets|shell|verify|examine"
     assert (done.returncode, done.stderr) == (1, f"usage: node.pyz {verbs} ...\n")
 
 

@@ -18,6 +18,7 @@ VERBS = {
     "ray": "ray",
     "drive": "drive",
     "left": "left",
+    "guard": "guard",
     "secrets": "secretfile",
     "shell": "shell",
     "verify": "assets",

@@ -33,6 +33,7 @@ def main(argv: List[str]) -> int:
     course.options(parser)
     parser.add_argument("--attempt", required=True)
     parser.add_argument("--on", required=True, help="the nodes that train: a,b,c")
+    parser.add_argument("--guard", type=int, default=0, help="the pid of the guard's srun")
     parser.add_argument("--stop", choices=WAYS, default="interval", help="how it is made to save")
     parser.add_argument("--sentinel", default="", help="the file that makes it save")
     parser.add_argument("--watch", default="", help="seconds: startup,silence,step,pause")
@@ -113,6 +114,9 @@ class Supervisor:
         if self._left_something() and not self.cancelled and not self.steps.lost:
             self.steps.clean()
         self.stopping.tidy()
+        if self.args.guard:
+            with contextlib.suppress(OSError):
+                os.kill(self.args.guard, signal.SIGTERM)
 
     def known(self) -> again.Fields:
         """What the controller says of the job; nothing where there is none."""

@@ -1,0 +1,50 @@
+"""Verb ``guard``: on the last node, see that the first one lives, with the supervisor on it.
+
+With --no-kill Slurm leaves a job running whose batch script is gone with its host: all other nodes
+would idle until the time limit. Whoever guards gives the job back then.
+"""
+
+import argparse
+import json
+import os
+import time
+from typing import List
+
+from beam_slurm.node import again, attempts, course, pulse
+
+LOST = 15  # rounds without an answer: a minute, for nobody is in a hurry any more
+
+
+def main(argv: List[str]) -> int:
+    """Watch until the attempt is over, or its first node is gone."""
+    parser = argparse.ArgumentParser(prog="node.pyz guard")
+    course.options(parser)
+    parser.add_argument("--attempt", required=True)
+    parser.add_argument("--batch", required=True, help="the first node's name")
+    args = parser.parse_args(argv)
+    with open(os.path.join(args.attempt, "address.json")) as file:
+        known = json.load(file)
+    if args.batch not in known["addresses"]:  # it is not fit to run, and its address not known
+        return 0
+    where = (known["addresses"][args.batch], known["gcs"])
+    missed = -1  # it has not answered yet
+    while not attempts.outcome(args.attempt):
+        began = time.monotonic()
+        if pulse.ask({args.batch: where}, pulse.EVERY)[args.batch]:
+            missed = 0
+        elif missed >= 0:
+            missed += 1
+        if missed >= LOST:
+            return _give_back(course.rules(args), args.batch)
+        time.sleep(max(0.0, pulse.EVERY - (time.monotonic() - began)))
+    return 0
+
+
+def _give_back(rules: course.Rules, lost: str) -> int:
+    """Have Slurm run the job again, or another job in its place."""
+    job = os.environ["SLURM_JOB_ID"]
+    blamed = attempts.blamed(rules.run) | {lost}
+    if rules.again == "chain" or again.requeue(job, blamed):
+        again.chain(rules.script, blamed, rules.run)
+        again.cancel(job)
+    return 1
