@@ -7,7 +7,7 @@ it needs until then is left out, and the lead too, in which it saves.
 import argparse
 import os
 import time
-from typing import List
+from typing import Dict, List
 
 from beam_slurm.node import again, attempts, course
 
@@ -28,7 +28,7 @@ def main(argv: List[str]) -> int:
 
 def startup_of(attempt: str) -> float:
     """Seconds that an attempt has taken from its entry's start to its first step, 0 if unknown."""
-    first = {}  # type: Dict[str, float]
+    first: Dict[str, float] = {}
     for event in attempts.told(attempt):
         first.setdefault(event["beam-slurm"], event["time"])
     return (
