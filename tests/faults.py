@@ -87,17 +87,16 @@ class Faults(Base):
         self.until(f"the end of {run.id}", lambda: self.ended(run))
 
     def outcome(self, run: runs.Run, attempt: int) -> dict[str, Any]:
-        """An attempt's outcome.json, once it is there."""
+        """An attempt's outcome.json, once it says what follows."""
         path = run.path / f"attempt-{attempt}" / "outcome.json"
-        self.until(f"the outcome of attempt {attempt} of {run.id}", lambda: self.has(run, path))
-        found = json.loads(path.read_text())
-        assert isinstance(found, dict)
-        return found
 
-    def has(self, run: runs.Run, path: Path) -> bool:
-        """Whether a file is there; asked again and again, so that requeued jobs get on."""
-        self.ended(run)
-        return path.exists()
+        def decided() -> bool:
+            self.ended(run)  # asked again and again, so that requeued jobs get on
+            following = read(path).get("next") or {}
+            return path.exists() and following.get("how") != "undecided"
+
+        self.until(f"the outcome of attempt {attempt} of {run.id}", decided)
+        return read(path)
 
     def events(self, run: runs.Run, attempt: int, name: str) -> list[dict[str, Any]]:
         """An attempt's events of one name."""
@@ -142,6 +141,16 @@ class Faults(Base):
                 if line.strip() and not OWN.search(line) and "bash -c" not in line
             ]
         return {host: lines for host, lines in found.items() if lines}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON object, {} while it is not there."""
+    try:
+        found = json.loads(path.read_text())
+    except OSError:
+        return {}
+    assert isinstance(found, dict)
+    return found
 
 
 def now() -> float:

@@ -42,7 +42,7 @@ def settle(
         following = ENDED
     _finish(attempt, outcome, following)
     if following.how == "requeue":
-        following = _requeue(rules, outcome, must_end)
+        following = _requeue(rules, following, outcome, must_end)
         if following.how != "requeue":
             _finish(attempt, outcome, following)
     if following.how == "here" and not must_end():
@@ -62,7 +62,7 @@ def _follow(
         return ENDED
     following = _decide(rules, outcome, restart_here)
     if following.how == "chain":
-        return ENDED if must_end() else _chain(rules, following.why, _blamed(rules, outcome))
+        return ENDED if must_end() else _chain(rules, following, _blamed(rules, outcome))
     return following
 
 
@@ -95,14 +95,14 @@ def _blamed(rules: Rules, outcome: Outcome) -> Set[str]:
     return attempts.blamed(rules.run) | set(outcome["blamed"])
 
 
-def _chain(rules: Rules, why: str, blamed: Set[str]) -> Next:
+def _chain(rules: Rules, following: Next, blamed: Set[str]) -> Next:
     successor, problem = again.chain(rules.script, blamed, rules.run)
     if successor:
-        return Next("chain", why, job=successor)
+        return following._replace(how="chain", job=successor)
     return Next("", "no other job can be had: " + problem)
 
 
-def _requeue(rules: Rules, outcome: Outcome, must_end: Callable[[], bool]) -> Next:
+def _requeue(rules: Rules, following: Next, outcome: Outcome, must_end: Callable[[], bool]) -> Next:
     """Let Slurm run the job again, and wait for it to end this one."""
     job = os.environ["SLURM_JOB_ID"]
     blamed = _blamed(rules, outcome)
@@ -110,14 +110,14 @@ def _requeue(rules: Rules, outcome: Outcome, must_end: Callable[[], bool]) -> Ne
     deadline = time.monotonic() + KILLED
     while not problem:
         if must_end() or again.times(again.fields(job)) > again.restarts():
-            return Next("requeue", "")
+            return following
         if time.monotonic() > deadline:
             problem = "it has not ended it"
         time.sleep(1)
     if must_end():
         return ENDED
     events.say("Slurm does not requeue this job: %s" % problem)
-    return _chain(rules, "Slurm does not requeue jobs here", blamed)
+    return _chain(rules, following._replace(why="Slurm does not requeue jobs here"), blamed)
 
 
 def _go_on(outcome: Outcome, following: Next) -> None:
