@@ -49,9 +49,10 @@ def folders(run: str) -> List[str]:
     return [os.path.join(run, name) for name in sorted(found, key=lambda name: int(name[8:]))]
 
 
-def history(run: str) -> List[Outcome]:
-    """The outcomes of all attempts that are over, oldest first."""
-    return [found for found in map(outcome, folders(run)) if found]
+def history(run: str, but: str = "") -> List[Outcome]:
+    """The outcomes of all attempts that are over, oldest first; not of the attempt ``but``."""
+    found = [outcome(folder) for folder in folders(run) if folder != but]
+    return [past for past in found if past]
 
 
 def outcome(attempt: str) -> Outcome:

@@ -35,7 +35,7 @@ def settle(
     # What follows may take long to find out, and Slurm is not patient: the outcome comes first.
     _go_on(outcome, Next("undecided", "what follows is being decided"))
     _write(attempt, outcome)
-    following = _follow(rules, outcome, must_end, restart_here)
+    following = _follow(rules, attempt, outcome, must_end, restart_here)
     if must_end() and following.how in ("here", "requeue", "chain"):
         if following.job:
             again.cancel(following.job)
@@ -51,7 +51,7 @@ def settle(
 
 
 def _follow(
-    rules: Rules, outcome: Outcome, must_end: Callable[[], bool], restart_here: bool
+    rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[], bool], restart_here: bool
 ) -> Next:
     """What follows; another job is submitted by then."""
     if outcome.get("slurm"):  # Slurm has started it again already
@@ -60,15 +60,15 @@ def _follow(
         return Next("", "")
     if must_end():
         return ENDED
-    following = _decide(rules, outcome, restart_here)
+    following = _decide(rules, attempt, outcome, restart_here)
     if following.how == "chain":
         return ENDED if must_end() else _chain(rules, following, _blamed(rules, outcome))
     return following
 
 
-def _decide(rules: Rules, outcome: Outcome, restart_here: bool) -> Next:
+def _decide(rules: Rules, attempt: str, outcome: Outcome, restart_here: bool) -> Next:
     job = os.environ["SLURM_JOB_ID"]
-    history = [*attempts.history(rules.run), outcome]
+    history = [*attempts.history(rules.run, but=attempt), outcome]
     known = again.patiently(job) if rules.again != "local" else {}
     fit = len(set(left(rules, known)) - _blamed(rules, outcome)) if restart_here else 0
     until = course.ends(rules, known, history) - time.time()
