@@ -51,13 +51,17 @@ def address(run: Run) -> Address:
     """
     state = run.state()
     said = state.word + (f": {state.why}" if state.why else "")
-    if state.ended:
+    awaited = state.job is not None and state.job.ended and not state.ended
+    if state.ended or awaited:
+        said = state.why if awaited else said
         raise BeamSlurmError(
             f"{run.id} is over", why=said, remedy=f"beam-slurm status {run.id}; its files remain"
         )
     try:
-        attempt = run.attempt
-        found = json.loads((attempt / "address.json").read_text()) if attempt else {}
+        last = run.attempts[-1:]
+        # Of an attempt that is over, nothing of it is there any more.
+        path = last[0].path / "address.json" if last and not last[0].outcome else None
+        found = json.loads(path.read_text()) if path else {}
     except (OSError, ValueError):
         found = {}
     if not found:

@@ -37,8 +37,13 @@ class Attempt:
 
     @property
     def next(self) -> dict[str, Any]:
-        """How the run goes on after it: how, why, job, resumes; {} if it does not."""
-        return self.outcome.get("next") or {}
+        """How the run goes on after it: how, why, job, resumes; {} if it does not, or not yet."""
+        return {} if self.undecided else self.outcome.get("next") or {}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it has ended, and what follows has still to be found out."""
+        return (self.outcome.get("next") or {}).get("how") == "undecided"
 
     @property
     def job(self) -> str | None:
@@ -57,6 +62,16 @@ class Attempt:
         """Epoch seconds."""
         began = self.outcome.get("began") or self._first("batch-started").get("time")
         return float(began) if began is not None else None
+
+    @property
+    def ended(self) -> dict[str, Any]:
+        """Its last event, which follows its outcome; {} while there is none."""
+        return self._first("ended")
+
+    @property
+    def started(self) -> bool:
+        """Whether its nodes have been chosen, and Ray is started there."""
+        return bool(self._first("batch-started"))
 
     @property
     def entry_started(self) -> bool:
@@ -78,10 +93,10 @@ class Attempt:
                 continue  # the last line may be on its way
         return found
 
-    @cached_property
+    @property
     def preflight(self) -> dict[str, dict[str, Any]]:
         """Every node of the job: what it is used for, and its checks; {} before that."""
-        found = read_json(self.path / "preflight.json").get("nodes")
+        found = self._preflight.get("nodes")
         return found if isinstance(found, dict) else {}
 
     @property
@@ -94,6 +109,17 @@ class Attempt:
             if node.get("chosen") or node.get("use") in IN_USE
         ]
 
+    @property
+    def inspection(self) -> float | None:
+        """How many seconds its preflight took; None before its end."""
+        found = self._preflight.get("seconds")
+        return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def stacks(self) -> list[Path]:
+        """Where its processes were when it hung: a file a node."""
+        return sorted((self.path / "stacks").glob("*.txt"))
+
     def remarks(self) -> dict[str, list[dict[str, Any]]]:
         """The checks of preflight that failed or warn, by node; nodes without any are absent."""
         found = {
@@ -101,6 +127,10 @@ class Attempt:
             for name, node in self.preflight.items()
         }
         return {name: checks for name, checks in found.items() if checks}
+
+    @cached_property
+    def _preflight(self) -> dict[str, Any]:
+        return read_json(self.path / "preflight.json")
 
     def _fact(self, name: str) -> Any:
         return self.outcome.get(name, self._first("batch-started").get(name))
@@ -113,7 +143,26 @@ def read(run: Path) -> list[Attempt]:
     """The attempts of the run folder ``run``, in order."""
     found = [path for path in run.glob("attempt-*") if path.name[8:].isdigit()]
     found.sort(key=lambda path: int(path.name[8:]))
-    return [Attempt(path, read_json(path / "outcome.json")) for path in found]
+    return [_read(path) for path in found]
+
+
+def _read(path: Path) -> Attempt:
+    attempt = Attempt(path, read_json(path / "outcome.json"))
+    return attempt if attempt.outcome else Attempt(path, _seen_early(attempt))
+
+
+def _seen_early(attempt: Attempt) -> dict[str, Any]:
+    """The outcome of a success that is not to be seen yet; {} if there is no such thing.
+
+    For a minute an NFS client may go on believing that a file is absent which it has asked for
+    before, but it opens one that it knows as the server has it: the event is there earlier. Of
+    another end the outcome alone says what it was and whether the run goes on.
+    """
+    ended = attempt.ended
+    if not ended or ended.get("code") != 0:
+        return {}
+    cause = "the entry finished"
+    return {"state": "succeeded", "exit_code": 0, "cause": cause, "ended": ended["time"]}
 
 
 def job(attempts: Sequence[Attempt], first: str | None) -> str | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from beam_slurm import metrics
 from beam_slurm.report import live, text
-from beam_slurm.report.facts import Facts, blamed_node, profile_of
+from beam_slurm.report.facts import Facts, next_steps, profile_of
 from beam_slurm.report.overview import label
 from beam_slurm.report.phases import host_names
 from beam_slurm.report.plain import Teller
@@ -128,10 +128,9 @@ def _end(facts: Facts, console: Console) -> int:
         if told.get(key):
             console.print(Text(f"{title}   {told[key]}"), soft_wrap=True)
     name = facts.run.id
-    node = blamed_node(facts)
     if code:
-        where = f" --ray {node}" if node else " -n 50"
-        console.print(Text(f"look   beam-slurm logs {name}{where}"), soft_wrap=True)
+        for step in next_steps(facts)[:1]:
+            console.print(Text(f"look   {step}"), soft_wrap=True)
     elif facts.history:
         console.print(Text(f"draw   beam-slurm report {name}"), soft_wrap=True)
     console.file.flush()

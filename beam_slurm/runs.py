@@ -120,7 +120,7 @@ class Run:
             found = self.attempts
             newest = attempts.job(found, job_id)
             if newest == job_id:
-                return state.of_job(found, job, self.log)
+                return state.of_job(found, job, self.log, time.time())
             job_id = newest  # it was chained in this very moment
         return State("unknown", "it was never submitted, or nobody could say so")
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +52,9 @@ WAITING = frozenset(
 class Job:
     """One job as Slurm knows it.
 
-    ``exit_code`` is Slurm's "code:signal"; ``start`` is its own text, for a pending job the
-    expected time; ``reason`` is why it waits or ended; ``restarts`` is how often it was requeued,
-    0 where only accounting knows the job.
+    ``exit_code`` is Slurm's "code:signal"; ``start`` and ``end`` are its own text (see ``epoch``),
+    while they are to come the expected times; ``reason`` is why it waits or ended; ``nodes`` is ""
+    until it has some; ``restarts`` is how often it was requeued, 0 where only accounting knows it.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Job:
     start: str = ""
     nodes: str = ""
     restarts: int = 0
+    end: str = ""
 
     @property
     def waits(self) -> bool:
@@ -190,6 +192,7 @@ def job(job_id: str) -> Job | None:
         start="" if fields.get("StartTime") == "Unknown" else fields.get("StartTime", ""),
         nodes="" if fields.get("NodeList") == "(null)" else fields.get("NodeList", ""),
         restarts=int(fields.get("Restarts") or 0),
+        end="" if fields.get("EndTime") == "Unknown" else fields.get("EndTime", ""),
     )
 
 
@@ -201,14 +204,15 @@ def _accounted(job_id: str) -> Job | None:
             "--allocations",
             "--parsable2",
             f"--jobs={job_id}",
-            "--format=State,ExitCode,Start,NodeList",
+            "--format=State,ExitCode,Start,End,NodeList",
         )
     except BeamSlurmError:
         return None  # many sites keep no accounting: then nobody knows
     if not text.strip():
         return None
-    state, code, start, nodes = text.strip().splitlines()[-1].split("|")
-    return Job(job_id, state.split()[0], "", code, start, nodes)
+    state, code, start, end, nodes = text.strip().splitlines()[-1].split("|")
+    nodes = "" if nodes == "None assigned" else nodes
+    return Job(job_id, state.split()[0], "", code, start, nodes, end=end)
 
 
 def cancel(job_id: str) -> None:
@@ -220,14 +224,14 @@ def cancel(job_id: str) -> None:
             raise
 
 
-def minutes(time: str) -> int:
+def minutes(text: str) -> int:
     """Slurm's spelling of a time, in whole minutes, rounded up."""
-    return -(-seconds(time) // 60)
+    return -(-seconds(text) // 60)
 
 
-def seconds(time: str) -> int:
+def seconds(text: str) -> int:
     """Slurm's spelling of a time, in seconds."""
-    days, dash, rest = time.rpartition("-")
+    days, dash, rest = text.rpartition("-")
     parts = [int(part) for part in rest.split(":")]
     if dash:  # d-h[:mm[:ss]]
         hours, mins, secs = [*parts, 0, 0][:3]
@@ -236,6 +240,14 @@ def seconds(time: str) -> int:
     else:  # mm[:ss]
         hours, mins, secs = 0, *[*parts, 0][:2]
     return ((int(days or 0) * 24 + hours) * 60 + mins) * 60 + secs
+
+
+def epoch(text: str) -> float | None:
+    """Slurm's spelling of a date, in epoch seconds; None if it is none."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
 
 
 def spelled(minutes: int) -> str:

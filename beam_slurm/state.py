@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from beam_slurm import slurm
 from beam_slurm.attempts import Attempt
 from beam_slurm.slurm import Job
+
+# An NFS client may believe for a minute (acdirmax) that a file is absent which it has looked for.
+STRAGGLER = 75.0  # seconds after the job's end that its outcome may still come into sight
 
 # What it means that Slurm itself ended the job, in the words of outcome.json's class.
 VERDICTS = {
@@ -27,6 +31,7 @@ VERDICTS = {
 }
 
 
+NO_LOG = "0:53"  # Slurm's exit code where it cannot write a job's log
 CANCELLED = 128 + signal.SIGTERM  # the exit code of a run that was ended before it could say so
 
 
@@ -62,16 +67,19 @@ def labelled(word: str, kind: str) -> str:
     return f"{word} ({kind})" if kind and kind != word else word
 
 
-def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None) -> State:
+def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None, now: float) -> State:
     """The state of a run under Slurm.
 
     Args:
         attempts: all of them, read after Slurm was asked: an outcome is there before its job ends.
         job: the one that counts now, see ``attempts.job``; None if Slurm has forgotten it.
         log: the newest log.
+        now: epoch seconds.
     """
     last = attempts[-1] if attempts else None
     if last and last.outcome and not last.next and not (job and _new_life(last, job)):
+        if last.undecided and job and not job.ended:
+            return _under_way(last, job)
         return _last_word(last.outcome, job)
     if job is None:
         left = "and it left no outcome.json"
@@ -83,6 +91,9 @@ def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None) -> St
         return State("pending", f"{which}{job.reason}".removesuffix(": "), None, job)
     if not job.ended:
         return _under_way(last, job)
+    end = slurm.epoch(job.end)
+    if end is not None and abs(now - end) < STRAGGLER and may_still_tell(job):
+        return awaited(job, attempts)
     word, kind = "failed", VERDICTS.get(job.state, "")
     if job.state == "CANCELLED":
         word = kind = "cancelled"
@@ -94,7 +105,7 @@ def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None) -> St
 def of_process(attempts: Sequence[Attempt], alive: bool) -> State:
     """The state of a run on this machine, whose batch script lives or does not."""
     last = attempts[-1] if attempts else None
-    if last and last.outcome and not last.next:
+    if last and last.outcome and not last.next and not (alive and last.undecided):
         return _last_word(last.outcome, None)
     if alive:
         return _under_way(last, None)
@@ -109,11 +120,25 @@ def of_files(attempts: Sequence[Attempt]) -> State | None:
     last = attempts[-1] if attempts else None
     if not last or not last.outcome:
         return None
+    if last.undecided:
+        return _under_way(last, None)
     if not last.next:
         return _last_word(last.outcome, None)
     if last.next.get("how") == "here":
         return _under_way(last, None)
     return State("pending", f"{_following(last)} waits: {last.next.get('why')}")
+
+
+def may_still_tell(job: Job) -> bool:
+    """Whether the script of a job that is over has begun: it may have said how it ended."""
+    return bool(job.nodes) and job.exit_code != NO_LOG
+
+
+def awaited(job: Job | None, attempts: Sequence[Attempt]) -> State:
+    """The state after a job's end while its last word may come into sight."""
+    ended = attempts[-1].ended if attempts else {}
+    said = f"it ended with exit code {ended.get('code')}, " if ended else "the job is over, "
+    return State("running", f"{said}its outcome is awaited", None, job)
 
 
 def _following(last: Attempt) -> str:
@@ -151,16 +176,21 @@ def _last_word(outcome: dict[str, Any], job: Job | None) -> State:
 def _under_way(last: Attempt | None, job: Job | None) -> State:
     if last is None:
         return State("starting", "", None, job)
+    if last.undecided and not _restarted(last, job):
+        ended = f"attempt {last.number} has ended, what follows is being decided"
+        return State("running", f"{ended}: {last.outcome.get('cause')}", None, job)
     if last.next:
         return State("starting", f"restarting: {last.next.get('why')}", None, job)
     if last.outcome or _restarted(last, job):
         return State("starting", "restarting: the job was requeued", None, job)
-    return State("running" if last.entry_started else "starting", "", None, job)
+    if last.entry_started:
+        return State("running", "", None, job)
+    return State("starting", "" if last.started else "its nodes are inspected", None, job)
 
 
 def _unwitnessed(job: Job, last: Attempt | None, log: Path | None) -> str:
     """Why a job is over that our supervisor never saw the end of."""
-    if job.exit_code == "0:53":
+    if job.exit_code == NO_LOG:
         return "0:53: the log could not be written: the run folder is not on shared storage"
     if last and last.next.get("how") == "chain" and not last.next.get("job"):
         return "the job is over, and nobody knows the one that was to go on: squeue --me"

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from beam_slurm import state
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
-from beam_slurm.state import State
+from beam_slurm.state import STRAGGLER, State
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two questions, at first and after SETTLED
 SETTLED = 600.0
 PATIENCE = 1800.0  # seconds that the controller may be silent: upgrades and failovers take minutes
-STRAGGLER = 10.0  # seconds that outcome.json may come after the end on slow shared storage
 
 
 class Watch:
@@ -49,16 +48,15 @@ class Watch:
             self._ask()
             self._asked = self._clock()
         assert self._state is not None
-        if not self._state.ended:
-            self._over = None
-        elif self._may_still_tell(now):
-            return State("running", "its outcome is awaited", None, self._state.job)
+        if self._may_still_tell(self._state, now):
+            return state.awaited(self._state.job, self.run.attempts)
         return self._state
 
     def _newest(self) -> tuple[int, bool]:
         """The newest attempt's number, and whether it has said how it ended."""
         found = self.run.attempts
-        return (found[-1].number, bool(found[-1].outcome)) if found else (-1, False)
+        told = bool(found and found[-1].outcome and not found[-1].undecided)
+        return (found[-1].number, told) if found else (-1, False)
 
     def _interval(self, now: float) -> float:
         part = min((now - self._began) / SETTLED, 1.0)
@@ -92,9 +90,19 @@ class Watch:
         if self._state.ended:  # "unknown" because nobody answers is no end
             self._state = State("submitted", self.note)
 
-    def _may_still_tell(self, now: float) -> bool:
-        """The job is over, the batch script had begun, and its last word is not to be seen yet."""
+    def _may_still_tell(self, found: State, now: float) -> bool:
+        """The job is over, its script had begun, and its last word is not to be seen yet.
+
+        Counted from when that was seen: this host's clock need not be the controller's.
+        """
+        job = found.job
+        if found.witnessed or not (found.ended or (job and job.ended)):
+            self._over = None
+            return False
         if self._over is None:
             self._over = now
-        awaited = self.run.attempt is not None and not (self._state and self._state.witnessed)
-        return awaited and now - self._over < STRAGGLER
+        if job:
+            begun = state.may_still_tell(job)
+        else:  # Slurm has forgotten it; where no Slurm is, the files are this host's own
+            begun = self.run.manifest.get("executor") != "local" and bool(self.run.attempts)
+        return begun and now - self._over < STRAGGLER

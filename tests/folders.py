@@ -49,6 +49,24 @@ def bring_up(run: Run, nodes: tuple[str, ...] = ("n1", "n2")) -> None:
     event(run, "entry-started", 4.5, pid=4)
 
 
+def preflight(
+    run: Run,
+    after: float,
+    attempt: int = 0,
+    seconds: float = 2.0,
+    fit: tuple[str, ...] = ("n1", "n2"),
+    **unfit: list[str],
+) -> None:
+    """What preflight has found, at its end; ``unfit`` names the checks that a node has failed."""
+    event(run, "preflight", after, attempt, fit=fit, unfit=unfit)
+    nodes = {node: {"use": "runs", "checks": []} for node in fit}
+    for node, names in unfit.items():
+        checks = [{"name": name, "verdict": "fail", "have": "7", "need": "8"} for name in names]
+        nodes[node] = {"use": "unfit", "checks": checks}
+    path = run.path / f"attempt-{attempt}" / "preflight.json"
+    path.write_text(json.dumps({"need": 2, "seconds": seconds, "nodes": nodes}))
+
+
 def outcome(run: Run, after: float = 200, attempt: int = 0, **facts: Any) -> None:
     """The supervisor's last word."""
     event(run, "ended", after, attempt, code=facts.get("exit_code", 0))

@@ -18,7 +18,7 @@ from launching import COMMAND, Launch
 from test_job import request, shellcheck
 from test_matrix import IMAGES, RUNTIMES
 
-from beam_slurm import attach, job
+from beam_slurm import attach, job, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run, State
 
@@ -76,6 +76,25 @@ def test_a_run_that_is_over_or_has_not_begun_says_so(
     assert late.value.why == "failed: the entry exited with code 3"
 
 
+@pytest.mark.parametrize("ask", [attach.shell, attach.dashboard])
+@pytest.mark.parametrize("following", ["here", "requeue", "undecided", None])
+def test_an_attempt_that_has_ended_is_nowhere(run: Run, ask: Any, following: str | None) -> None:
+    folders.lost(run, following, attempt=1)
+    with pytest.raises(BeamSlurmError, match="has no nodes yet"):
+        ask(run)
+
+
+@pytest.mark.parametrize("ask", [attach.shell, attach.dashboard])
+def test_a_run_whose_job_is_over_is_nowhere(
+    run: Run, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = State("running", "its outcome is awaited", None, slurm.Job("17", "COMPLETED"))
+    monkeypatch.setattr(Run, "state", lambda run: waits)
+    with pytest.raises(BeamSlurmError, match="is over") as late:
+        ask(run)
+    assert late.value.why == "its outcome is awaited"
+
+
 def test_the_way_to_the_dashboard(run: Run) -> None:
     found = attach.dashboard(run)
     assert re.fullmatch(r"ssh -N -L 8265:10\.1\.0\.1:20001 \S+@\S+", found.tunnel)
@@ -96,7 +115,7 @@ def test_the_shell_has_the_words_of_the_run_s_own_script(runtime: str, no_site: 
     made = request("b300-colocated", f"site.container={runtime}", image)
     script, shell = str(made), job.shell(made)
     assert shellcheck(shell) == ""
-    environment = script[script.index("# What every process sees") : script.index("# The head's")]
+    environment = script[script.index("# What every process sees") : script.index("# How a step")]
     assert environment in shell
     if runtime in ("docker", "podman"):
         assert f' {runtime} "${{inside[@]}}" "beam-$job-$attempt-$target-ray" "$@"' in shell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import folders
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from beam_slurm import slurm
 from beam_slurm.cli.cancel import cancel
+from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
 
 
@@ -90,6 +92,18 @@ def test_a_run_that_is_over(tmp_path: Path, cluster: Slurm) -> None:
     cluster.jobs["17"] = slurm.Job("17", "FAILED")
     assert call(run) == "demo-1a2b3c is over already\n"
     assert not cluster.ended
+
+
+def test_a_run_whose_outcome_may_name_another_job(tmp_path: Path, cluster: Slurm) -> None:
+    run = folders.make(tmp_path)
+    end = time.strftime("%Y-%m-%dT%H:%M:%S")
+    cluster.jobs["17"] = slurm.Job("17", "FAILED", nodes="n[1-2]", end=end)
+    with pytest.raises(BeamSlurmError, match="cannot be cancelled yet") as early:
+        call(run)
+    assert early.value.remedy == "in a minute: beam-slurm cancel demo-1a2b3c"
+    folders.lost(run, "chain", chained="18")
+    cluster.jobs["18"] = slurm.Job("18", "PENDING")
+    assert call(run) == "cancelling demo-1a2b3c: job 18, pending\n"
 
 
 def test_a_run_on_this_machine(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ GOES_ON = {
         stop_host("node2"),
         "node2: ",
         "node",
-        how="requeue",
+        how="chain",
         words=LONG,
         within=45,
         blamed=("node2",),

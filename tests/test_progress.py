@@ -13,7 +13,7 @@ import folders
 import pytest
 from rich.console import Console
 
-from beam_slurm import slurm, waiting
+from beam_slurm import slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.progress import watch
 from beam_slurm.runs import Run
@@ -193,6 +193,43 @@ def test_a_lost_attempt_is_told(scene: Scene) -> None:
     assert "the batch script has begun on n3\n" in said
 
 
+def test_preflight_is_told(scene: Scene) -> None:
+    run = scene.run
+    begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(folders.T0))
+
+    def inspect() -> None:
+        scene.job = replace(RUNNING, start=begin)
+        (run.path / "attempt-0").mkdir()
+
+    code, said = scene.play(
+        inspect,
+        lambda: folders.preflight(run, 2, seconds=2, n3=["gpus", "disk"]),
+        lambda: folders.event(run, "batch-started", 2.5, node="n1"),
+        lambda: folders.outcome(run),
+    )
+    assert code == 0
+    assert [line[10:] for line in said.splitlines()][1:4] == [
+        "the nodes are inspected after 12 s in the queue",
+        "preflight: 2 of 3 nodes are fit, 2.0 s; unfit: n3 (gpus, disk)",
+        "the batch script has begun on n1 after 12 s in the queue",
+    ]
+    _, drawn = scene.play(terminal=True)
+    assert "✓ nodes are inspected" in drawn
+    assert "2 of 3 nodes are fit; unfit: n3" in drawn
+
+
+def test_a_decision_is_awaited(scene: Scene) -> None:
+    start(scene)
+    folders.bring_up(scene.run)
+    code, said = scene.play(
+        lambda: folders.lost(scene.run, "undecided"), lambda: folders.lost(scene.run, None)
+    )
+    assert code == 69
+    decided = "attempt 0 has ended, what follows is being decided: n2: Node failure\n"
+    assert said.count(decided) == 1
+    assert "goes on" not in said
+
+
 def test_metrics_that_nobody_reads(scene: Scene) -> None:
     scene.run.record(framework="nemo-rl")
     start(scene)
@@ -297,9 +334,7 @@ def test_a_run_that_ends_between_two_attempts(
 ) -> None:
     start(scene)
     folders.lost(scene.run, how, chained="18" if how == "chain" else None, do="look", lines=["x"])
-    ended = scene.play(
-        queued(scene), says(scene, state=word, exit_code="0:0"), *[lambda: None] * 2, pause=5
-    )
+    ended = scene.play(queued(scene), says(scene, state=word, exit_code="0:0"), pause=5)
     assert ended[0] == code
     assert said in ended[1]
     # What the attempt advised counts where the run failed of it, not where somebody ended it.
@@ -332,6 +367,7 @@ def test_the_end_with_its_class_and_what_to_do(
     start(scene)
     folders.lost(scene.run, "here")
     begin(scene, 1, 300)
+    (scene.run.path / "job-17.log").touch()
     told = {**facts, "do": "set memory.x to 3", "stopped": "two attempts without a new step"}
     ended, lines = scene.play(end(scene, 1, **told))
     assert ended == code
@@ -416,22 +452,24 @@ def test_patience_ends(scene: Scene) -> None:
 
 def test_slow_storage_gets_a_moment(scene: Scene) -> None:
     start(scene)
-    scene.job = slurm.Job("17", "COMPLETED", exit_code="0:0")
-    code, said = scene.play(lambda: folders.outcome(scene.run), pause=STRAGGLER / 2)
+    scene.job = slurm.Job("17", "COMPLETED", exit_code="0:0", nodes="n[1-2]")
+    code, said = scene.play(lambda: folders.outcome(scene.run), pause=STRAGGLER - 1)
     assert code == 0
+    assert said.count("the job is over, its outcome is awaited") == 1
     assert "succeeded: the entry finished" in said
 
 
 def test_an_outcome_that_never_comes(scene: Scene) -> None:
     start(scene)
-    scene.job = slurm.Job("17", "FAILED", exit_code="0:9")
+    scene.job = slurm.Job("17", "FAILED", exit_code="0:9", nodes="n[1-2]")
     code, said = scene.play(lambda: None, lambda: None, pause=STRAGGLER / 2)
     assert code == 128 + 9
     assert "failed: Slurm: FAILED 0:9" in said
 
 
-def test_a_run_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_slurm(tmp_path: Path) -> None:
     run: Run = folders.make(tmp_path, executor="local", job=None, pid=2**30)
-    monkeypatch.setattr(waiting, "STRAGGLER", 0)
+    folders.bring_up(run)
     console = Console(file=io.StringIO())
-    assert watch(run, console, sleep=lambda seconds: None) == 1
+    # Its files are this host's own: nothing is to be awaited.
+    assert watch(run, console, sleep=lambda seconds: pytest.fail("it is over")) == 1

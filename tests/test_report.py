@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +129,43 @@ def test_phases_in_any_order(tmp_path: Path) -> None:
             ("run", 95.5),
             ("end", 1),
         ]
+
+
+def legs(run: Run, **state: Any) -> list[tuple[str, float | None, str]]:
+    facts = gather(run, State(**state))
+    return [(leg.name, leg.seconds, leg.note) for leg in facts.phases()]
+
+
+def test_preflight_is_a_leg_of_its_own(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    day = "%Y-%m-%dT%H:%M:%S"
+    running = slurm.Job("17", "RUNNING", start=time.strftime(day, time.localtime(folders.T0)))
+    assert legs(run, word="starting", job=running) == [("queue", None, "")]
+    running = replace(running, nodes="n[1-3]")
+    assert legs(run, word="starting", job=running) == [("queue", 12, ""), ("preflight", None, "")]
+    folders.preflight(run, 5, n3=["gpus"])
+    begun = [("queue", 15, ""), ("preflight", 2, "2 of 3 fit,")]
+    assert legs(run, word="starting", job=running) == begun
+    folders.event(run, "batch-started", 5.5, node="n1")
+    assert legs(run, word="starting", job=running) == [*begun, ("nodes", None, "0 of 2")]
+
+
+def test_preflight_that_ends_the_run(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    folders.outcome(run, 4, state="cancelled", exit_code=143)  # before it was through
+    assert legs(run, word="cancelled") == [("queue", 12, ""), ("preflight", 4, "")]
+    folders.preflight(run, 3, fit=("n1",), n2=["gpus", "disk"])
+    said = call(status, tmp_path, "demo").output
+    assert "preflight 1 of 2 fit, 2.0 s" in said
+    assert legs(run, word="failed") == [("queue", 13, ""), ("preflight", 2, "1 of 2 fit,")]
+
+
+def test_preflight_of_a_restart_follows_the_attempt_before(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    folders.lost(run, "here")
+    (run.path / "attempt-1").mkdir()
+    (leg,) = gather(run, State("starting")).phases()
+    assert (leg.name, leg.began, leg.seconds) == ("preflight", folders.T0 + 200, None)
 
 
 def test_a_leg_that_failed_ends_with_the_run() -> None:
@@ -281,6 +321,51 @@ def test_status_of_a_failed_run(tmp_path: Path) -> None:
     assert "n2: Ray lost a process: raylet [exit code=-9]" in said
     assert "exit code   69" in said
     assert "Some Ray subprocesses exited unexpectedly:" in said
+
+
+def test_status_while_the_nodes_are_inspected(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    run = folders.make(tmp_path)
+    (run.path / "attempt-0").mkdir()
+    job["17"] = slurm.Job("17", "RUNNING", nodes="n[1-2]")
+    said = call(status, tmp_path, "demo").output
+    assert "demo-1a2b3c  starting  its nodes are inspected\n" in said
+    assert "missing" not in said  # nobody has asked them to join yet
+    folders.preflight(run, 0, n3=["gpus"])
+    said = call(status, tmp_path, "demo").output
+    assert "preflight 2 of 3 fit, 2.0 s" in said
+    assert "n3: gpus fail: have 7, need 8" in said
+
+
+def test_status_of_a_run_that_hung_shows_its_stacks(tmp_path: Path) -> None:
+    run = folders.make(tmp_path)
+    folders.bring_up(run)
+    stuck = {"state": "failed", "component": "watchdog", "cause": "stuck: silence"}
+    folders.outcome(run, **stuck, exit_code=69)
+    assert "stacks" not in call(status, tmp_path, "demo").output
+    stacks = run.path / "attempt-0" / "stacks"
+    stacks.mkdir()
+    for node in ("n1", "n2"):
+        (stacks / f"{node}.txt").touch()
+    said = call(status, tmp_path, "demo").output
+    assert f"n1 n2 in {stacks}" in said
+    assert next_steps(gather(run))[0] == f"less {stacks}/*.txt"
+
+
+def test_status_of_a_run_out_of_time_names_what_to_go_on_from(tmp_path: Path) -> None:
+    run = folders.make(tmp_path, output="/shared/out/one")
+    timed = {"state": "failed", "class": "time", "cause": "its time was up", "exit_code": 75}
+    folders.outcome(run, **timed, do="submit again with --resume and the same --output-dir")
+    said = call(status, tmp_path, "demo").output
+    assert re.search(r"^output +/shared/out/one *$", said, re.M)
+
+
+def test_status_of_a_job_that_is_just_over(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    folders.bring_up(folders.make(tmp_path))
+    now = time.strftime("%Y-%m-%dT%H:%M:%S")
+    job["17"] = slurm.Job("17", "COMPLETED", nodes="n[1-2]", end=now)
+    said = call(status, tmp_path, "demo").output
+    assert "demo-1a2b3c  running  the job is over, its outcome is awaited\n" in said
+    assert re.search(r"^next +beam-slurm status demo-1a2b3c *$", said, re.M)
 
 
 def test_status_of_a_framework_without_reader(tmp_path: Path) -> None:

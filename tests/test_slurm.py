@@ -50,6 +50,9 @@ def test_the_environment_of_a_submission_is_clean() -> None:
     }
 
 
+EIGHT_TEN = "2027-01-15T08:10:00"
+
+
 class Answers:
     """Stands in for Slurm's programs where an answer cannot be had from a real one on demand:
     a site's banner, a controller that takes the job and then falls silent."""
@@ -106,7 +109,7 @@ def test_a_job_that_nobody_knows_is_unknown_not_succeeded(answers: Answers, tmp_
     answers.answers["scontrol"] = (1, "", "slurm_load_jobs error: Invalid job id specified")
     answers.answers["sacct"] = (1, "", "Slurm accounting storage is disabled")
     assert run.state().word == "unknown"
-    answers.answers["sacct"] = (0, "COMPLETED|0:0|now|node1\n", "")
+    answers.answers["sacct"] = (0, "COMPLETED|0:0|then|now|node1\n", "")
     state = run.state()
     assert (state.word, state.exit_code) == ("failed", 1)
     assert "did not come to its end" in state.why
@@ -137,6 +140,39 @@ def test_a_dead_node_is_named_beside_slurm_s_verdict(answers: Answers, tmp_path:
     state = run.state()
     assert (state.word, state.why) == ("failed", "Slurm: NODE_FAIL, node2: Node failure")
     assert state.exit_code == 69
+
+
+@pytest.mark.parametrize(
+    ("known", "job"),
+    [
+        (
+            {"scontrol": "JobState=%s StartTime=%s EndTime=%s NodeList=node1\n"},
+            slurm.Job("5", "FAILED", "", "", "2027-01-15T08:00:00", "node1", 0, EIGHT_TEN),
+        ),
+        (
+            {"sacct": "%s|1:0|%s|%s|node1\n"},
+            slurm.Job("5", "FAILED", "", "1:0", "2027-01-15T08:00:00", "node1", 0, EIGHT_TEN),
+        ),
+        (
+            {"scontrol": "JobState=PENDING StartTime=Unknown EndTime=Unknown NodeList=(null)\n"},
+            slurm.Job("5", "PENDING"),
+        ),
+        ({"sacct": "CANCELLED|0:0|None|None|None assigned\n"}, slurm.Job("5", "CANCELLED")),
+    ],
+)
+def test_when_and_where_a_job_has_run(
+    answers: Answers, known: dict[str, str], job: slurm.Job
+) -> None:
+    answers.answers["scontrol"] = (1, "", "slurm_load_jobs error: Invalid job id specified")
+    for command, said in known.items():
+        facts = (job.state, job.start, job.end)
+        answers.answers[command] = (0, said % facts if "%" in said else said, "")
+    found = slurm.job("5")
+    assert found
+    seen = (found.state, found.nodes, slurm.epoch(found.start), slurm.epoch(found.end))
+    assert seen == (job.state, job.nodes, slurm.epoch(job.start), slurm.epoch(job.end))
+    if job.end:
+        assert (slurm.epoch(found.end) or 0) - (slurm.epoch(found.start) or 0) == 600
 
 
 def test_a_requeued_job_says_how_often(answers: Answers) -> None:

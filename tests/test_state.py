@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from beam_slurm import runs, slurm
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.runs import Run
 from beam_slurm.slurm import Job
+from beam_slurm.state import STRAGGLER
 
 # Slurm's word on the job that counts, and its restart count; None: it has forgotten the job.
 WORDS: dict[str, tuple[str, str, int] | None] = {
@@ -146,6 +149,124 @@ def test_no_outcome_beside_slurm_s_word(
     assert state.why == why or (state.ended and state.why.startswith(why))
 
 
+# --- the moment after the end -------------------------------------------------------------------
+
+AWAITED = "its outcome is awaited"
+
+
+@pytest.mark.parametrize(
+    ("slurm_says", "ago", "facts", "label", "why"),
+    [
+        ("COMPLETED", 1, {}, "running", "the job is over, " + AWAITED),
+        ("FAILED", 1, {}, "running", AWAITED),
+        ("CANCELLED", STRAGGLER - 2, {}, "running", AWAITED),
+        ("COMPLETED", STRAGGLER + 2, {}, "failed", "did not come to its end"),
+        ("CANCELLED", STRAGGLER + 2, {}, "cancelled", "Slurm: CANCELLED"),
+        ("COMPLETED", 1 - STRAGGLER, {}, "running", AWAITED),  # this host's clock is behind
+        ("COMPLETED", -STRAGGLER - 9, {}, "failed", "did not come to its end"),
+        # Its script has never begun: nobody will say more.
+        ("CANCELLED", 1, {"nodes": ""}, "cancelled", "Slurm: CANCELLED"),
+        ("FAILED", 1, {"exit_code": "0:53"}, "failed", "the log could not be written"),
+        ("FAILED", 1, {"end": ""}, "failed", "Slurm: FAILED"),
+        ("RUNNING", 1, {}, "running", ""),
+        ("PENDING", 1, {"nodes": ""}, "pending", "attempt 1 waits"),
+    ],
+)
+def test_an_outcome_may_come_into_sight_late(
+    tmp_path: Path,
+    known: dict[str, Job],
+    slurm_says: str,
+    ago: float,
+    facts: dict[str, str],
+    label: str,
+    why: str,
+) -> None:
+    run = folders.make(tmp_path)
+    folders.bring_up(run)
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - ago))
+    known["17"] = Job(
+        "17", slurm_says, **{"exit_code": "0:0", "nodes": "n[1-2]", "end": end, **facts}
+    )
+    state = run.state()
+    assert (state.label, state.ended) == (label, label in ("failed", "cancelled"))
+    assert why in state.why
+    folders.outcome(run)
+    if slurm_says != "PENDING":
+        assert run.state().word == "succeeded"
+
+
+def test_an_attempt_that_ended_before_its_job_is_seen_to_go_on(
+    tmp_path: Path, known: dict[str, Job]
+) -> None:
+    run = folders.make(tmp_path)
+    folders.lost(run, "here")
+    end = time.strftime("%Y-%m-%dT%H:%M:%S")
+    known["17"] = Job("17", "COMPLETED", exit_code="0:0", nodes="n[1-2]", end=end)
+    assert (run.state().word, run.state().exit_code) == ("running", None)
+
+
+@pytest.mark.parametrize(
+    ("slurm_says", "code", "label", "exit_code", "why"),
+    [
+        ("COMPLETED", 0, "succeeded", 0, "the entry finished"),
+        ("COMPLETING", 0, "succeeded", 0, "the entry finished"),
+        (None, 0, "succeeded", 0, "the entry finished"),
+        ("TIMEOUT", 0, "failed (time)", 1, "Slurm: TIMEOUT"),
+        ("FAILED", 69, "running", None, f"it ended with exit code 69, {AWAITED}"),
+        ("COMPLETING", 69, "running", None, ""),
+    ],
+)
+def test_the_last_event_is_seen_before_the_outcome(
+    tmp_path: Path,
+    known: dict[str, Job],
+    slurm_says: str | None,
+    code: int,
+    label: str,
+    exit_code: int | None,
+    why: str,
+) -> None:
+    run = folders.make(tmp_path)
+    folders.bring_up(run)
+    folders.event(run, "ended", 200, code=code)
+    if slurm_says:
+        end = time.strftime("%Y-%m-%dT%H:%M:%S")
+        known["17"] = Job("17", slurm_says, exit_code=f"{code}:0", nodes="n[1-2]", end=end)
+    state = run.state()
+    assert (state.label, state.exit_code, state.why) == (label, exit_code, why)
+    assert attempts_of(run) == (["ended"] if exit_code is not None else [""])
+
+
+def attempts_of(run: Run) -> list[str]:
+    """Whether each attempt is known to have ended."""
+    return ["ended" if attempt.outcome else "" for attempt in run.attempts]
+
+
+DECIDING = ("running", None, "attempt 0 has ended, what follows is being decided: n2: Node failure")
+UNDECIDED = {
+    **dict.fromkeys(WORDS, OWN),
+    **dict.fromkeys(("runs", "ends"), DECIDING),
+    **{word: GOES_ON[word] for word in ("waits", "held")},
+    "runs again": ("starting", None, "restarting: the job was requeued"),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_an_end_that_is_being_decided(tmp_path: Path, known: dict[str, Job], word: str) -> None:
+    run = folders.make(tmp_path)
+    folders.lost(run, "undecided", restart=0)
+    state, code, restarts = WORDS[word] or ("", "", 0)
+    if state:
+        # Slurm counts the restart of a job that it runs again, and of no other.
+        known["17"] = Job("17", state, "Priority", code, restarts=restarts * (word in AGAIN))
+    found = run.state()
+    label, exit_code, why = UNDECIDED[word]
+    assert (found.label, found.exit_code) == (label, exit_code)
+    assert why in found.why
+
+
+AGAIN = ("waits", "held", "runs again")
+
+
 @pytest.mark.parametrize(
     ("own", "slurm_says", "label", "code", "why"),
     [
@@ -230,6 +351,8 @@ def test_a_job_that_chains_while_it_is_asked_for(
     [
         ("here", True, "starting", "restarting: 4 fit nodes here"),
         ("here", False, "failed", "the process is gone, before attempt 1 began"),
+        ("undecided", True, *DECIDING[::2]),
+        ("undecided", False, "failed (node)", "n2: Node failure"),
         (None, True, "failed (node)", "n2: Node failure"),
         (None, False, "failed (node)", "n2: Node failure"),
     ],

@@ -20,12 +20,19 @@ def cancel(run: str, folder: Path | None) -> None:
     import signal
 
     from beam_slurm import profiles, runs, slurm
+    from beam_slurm.errors import BeamSlurmError
 
     found = runs.find(run, profiles.runs_folder(folder))
     state = found.state()
     if state.ended:
         click.echo(f"{found.id} is over already")
         return
+    if state.job and state.job.ended:  # whether another job goes on, its outcome will say
+        raise BeamSlurmError(
+            f"{found.id} cannot be cancelled yet",
+            why=state.why,
+            remedy=f"in a minute: beam-slurm cancel {found.id}",
+        )
     manifest = found.manifest
     if manifest.get("executor") == "local":
         with contextlib.suppress(ProcessLookupError):  # it has ended in this very moment

@@ -41,10 +41,12 @@ def main(argv: List[str]) -> int:
 
 
 def _give_back(rules: course.Rules, lost: str) -> int:
-    """Have Slurm run the job again, or another job in its place."""
+    """Another job takes this one's place, or Slurm runs it again."""
     job = os.environ["SLURM_JOB_ID"]
     blamed = attempts.blamed(rules.run) | {lost}
-    if rules.again == "chain" or again.requeue(job, blamed):
-        again.chain(rules.script, blamed, rules.run)
+    successor, _ = again.chain(rules.script, blamed, rules.run)
+    if successor:
         again.cancel(job)
+    else:
+        again.requeue(job, blamed)
     return 1

@@ -51,6 +51,7 @@ def of(attempt: "Supervisor") -> Dict[str, Any]:
         found.update(_out_of_time(attempt))
     else:
         found.update(_failed(attempt, code))
+    found["lost"] = sorted(attempt.steps.lost)
     found["blamed"] = [*attempts.found_unfit(attempt.attempt), *_blamed(attempt, found)]
     found["lines"] = [_masked(attempt, line) for line in found["lines"][-TAIL:]]
     found["cause"] = _masked(attempt, found["cause"])
@@ -91,6 +92,7 @@ def of_nothing(began: float, job: str, restart: int) -> Dict[str, Any]:
         "nodes": [],
         "entered": False,
         "steps": {"first": None, "last": None},
+        "lost": [],
         "blamed": [],
     }
 

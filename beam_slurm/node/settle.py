@@ -61,8 +61,12 @@ def _follow(
     if must_end():
         return ENDED
     following = _decide(rules, attempt, outcome, restart_here)
-    if following.how == "chain":
-        return ENDED if must_end() else _chain(rules, following, _blamed(rules, outcome))
+    # A job that has lost a node is not put back whole: until Slurm itself has given the node up it
+    # loses count of the GPUs (seen with 22.05).
+    lost = following.how == "requeue" and outcome.get("lost")
+    if following.how == "chain" or lost:
+        chained = ENDED if must_end() else _chain(rules, following, _blamed(rules, outcome))
+        return following if lost and not chained.job else chained
     return following
 
 

@@ -13,6 +13,7 @@ from beam_slurm.report import text
 from beam_slurm.report.facts import Facts
 from beam_slurm.state import labelled
 
+SHOWN = 6  # newest attempts
 FEW = 3  # names of nodes that are worth the room
 HOW = {
     "here": "restarted in its job",
@@ -45,30 +46,37 @@ def told(attempt: Attempt) -> str:
 
 
 def table(facts: Facts) -> Table:
-    """One line an attempt."""
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("attempt", "job", "nodes", "began", "took", "steps", "ended", "then"):
-        right = title in ("attempt", "took")
-        grid.add_column(title, justify="right" if right else "left", overflow="fold")
-    for attempt in facts.attempts:
-        grid.add_row(
-            str(attempt.number),
-            attempt.job or "–",
-            nodes(attempt.chosen),
-            text.date(attempt.began),
-            text.duration(seconds(attempt)),
-            steps(attempt),
-            told(attempt) or _silent(facts, attempt),
-            then(attempt),
-        )
+    """The newest attempts: where and when, how it ended, what then, a line each."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right")
+    grid.add_column(overflow="fold")
+    if earlier := len(facts.attempts[:-SHOWN]):
+        where = f"{facts.run.path}/attempt-*/outcome.json"
+        grid.add_row("…", f"{earlier} earlier one{'s' if earlier > 1 else ''}: {where}")
+    for attempt in facts.attempts[-SHOWN:]:
+        said = [_about(attempt), told(attempt) or _silent(facts, attempt), then(attempt)]
+        grid.add_row(str(attempt.number), "\n".join(filter(None, said)))
     return grid
+
+
+def _about(attempt: Attempt) -> str:
+    """Its job, nodes, time and steps, as far as they are known."""
+    took, done = seconds(attempt), steps(attempt)
+    facts = [
+        f"job {attempt.job}" if attempt.job else "",
+        f"on {nodes(attempt.chosen)}" if attempt.chosen else "",
+        f"from {text.date(attempt.began)}" if attempt.began else "",
+        text.duration(took) if took is not None else "",
+        f"steps {done}" if done else "",
+    ]
+    return ", ".join(filter(None, facts))
 
 
 def nodes(names: Sequence[str]) -> str:
     """A few names, or how many there are."""
     if len(names) > FEW:
-        return f"{len(names)}: {names[0]} … {names[-1]}"
-    return " ".join(names) or "–"
+        return f"{len(names)} nodes: {names[0]} … {names[-1]}"
+    return " ".join(names)
 
 
 def seconds(attempt: Attempt) -> float | None:
@@ -78,10 +86,10 @@ def seconds(attempt: Attempt) -> float | None:
 
 
 def steps(attempt: Attempt) -> str:
-    """The training steps that it did."""
+    """The training steps that it did, "" if it did none."""
     done = attempt.outcome.get("steps") or {}
     if done.get("last") is None:
-        return "–"
+        return ""
     return f"{done.get('first')}–{done['last']}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from beam_slurm import attempts, metrics, state
+from beam_slurm import attempts, metrics, slurm, state
 from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.metrics import History
@@ -110,7 +110,22 @@ class Facts:
         if self.outcome and not self.state.ended:
             waits = self.state.word == "pending"
             return [Phase("queue", float(self.outcome["ended"]), None)] if waits else []
-        return self.bring_up.phases(int(self.manifest.get("nodes") or 1), self._queued())
+        nodes = int(self.manifest.get("nodes") or 1)
+        return self.bring_up.phases(nodes, self._queued(), self._begun())
+
+    def _begun(self) -> float | None:
+        """When the newest attempt, or the first one while it has no folder, began its preflight."""
+        up, job = self.bring_up, self.state.job
+        if up.inspected and self.attempt and self.attempt.inspection is not None:
+            return up.inspected - self.attempt.inspection
+        if up.inspected or up.batch:
+            return None
+        if self.outcome:
+            return self.attempt.began if self.attempt else None
+        before = self.attempts[-2] if len(self.attempts) > 1 else None
+        if before and before.next.get("how") == "here":
+            return float(before.outcome["ended"])
+        return slurm.epoch(job.start) if job and not job.waits and job.nodes else None
 
     def _queued(self) -> float | None:
         """When the newest attempt began to wait in the queue; None if it did not."""
@@ -211,9 +226,12 @@ def next_steps(facts: Facts) -> list[str]:
     if word in ("submitted", "pending"):
         wait = [f"squeue --start --jobs={facts.job}"] if facts.job else []
         return [*wait, f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
+    if facts.state.job and facts.state.job.ended and not facts.state.ended:
+        return [f"beam-slurm status {name}"]  # in a minute
     if word in ("starting", "running"):
         return [f"beam-slurm logs {name} -f", f"beam-slurm cancel {name}"]
-    report = [f"beam-slurm report {name}"] if facts.history else []
+    measured = facts.history and facts.history.last
+    report = [f"beam-slurm report {name}"] if measured else []
     if word == "succeeded":
         return [*report, f"beam-slurm logs {name}"]
     node = blamed_node(facts)
@@ -221,4 +239,7 @@ def next_steps(facts: Facts) -> list[str]:
     lines = [f"beam-slurm logs {name} -n 50"] if facts.run.log else []
     if word == "unknown" and facts.job:
         lines.append(f"sacct --jobs={facts.job}")
-    return [*ray, *lines, *report]
+    stuck = facts.last_words.get("component") == "watchdog"
+    stacks = facts.attempt.stacks if stuck and facts.attempt else []
+    dumps = [f"less {stacks[0].parent}/*.txt"] if stacks else []
+    return [*dumps, *ray, *lines, *report]

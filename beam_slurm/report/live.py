@@ -18,13 +18,14 @@ from beam_slurm.report.phases import Phase, missing
 
 WHAT = {
     "queue": "in the queue",
+    "preflight": "nodes are inspected",
     "nodes": "nodes join Ray",
     "ray": "Ray is complete",
     "entry": "entry starts",
     "run": "training",
     "end": "ends",
 }
-FEW = 6  # names of missing nodes that are worth the room
+FEW = 6  # names of nodes that are worth the room
 
 
 def view(
@@ -44,7 +45,9 @@ def view(
     parts: list[RenderableType] = [
         Text.assemble((facts.run.id, "bold"), (about, "dim"), word(facts.state))
     ]
-    for _, line in attempts.endings(facts.attempts):
+    if facts.state.word == "running" and facts.state.why:
+        parts.append(Text(facts.state.why, "yellow"))
+    for _, line in list(attempts.endings(facts.attempts))[-attempts.SHOWN :]:
         parts.append(Text(f"✗ {line}", "yellow"))
     legs = Table.grid(padding=(0, 1))
     legs.add_column(width=1)
@@ -84,9 +87,22 @@ def who(facts: Facts, nodes: Sequence[str]) -> str:
     return f"{len(up)} of {facts.manifest.get('nodes', '?')} nodes{names}"
 
 
+def fitness(facts: Facts, took: str = "") -> str:
+    """How many nodes are fit, who is not and why; "" before that is known."""
+    up = facts.bring_up
+    if not up.inspected:
+        return ""
+    unfit = [f"{node} ({', '.join(checks)})" for node, checks in up.unfit]
+    more = f" and {len(unfit) - FEW} more" if len(unfit) > FEW else ""
+    names = f"; unfit: {', '.join(unfit[:FEW])}{more}" if unfit else ""
+    return f"{up.fitness} nodes are fit{took}{names}"
+
+
 def _remark(facts: Facts, phase: Phase, nodes: Sequence[str]) -> str:
     if phase.name == "queue" and phase.ended is None:
         return queue(facts)
+    if phase.name == "preflight":
+        return fitness(facts)
     if phase.name == "nodes":
         return phase.note if phase.ended is not None else who(facts, nodes)
     if phase.name == "ray" and phase.ended is not None:

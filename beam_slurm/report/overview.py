@@ -76,6 +76,8 @@ def detail(facts: Facts, nodes: Sequence[str] = ()) -> RenderableType:
     for name, value in _rows(facts, nodes):
         grid.add_row(name, value)
     head = Text.assemble((facts.run.id, "bold"), "  ", label(facts.state))
+    if facts.state.word in ("starting", "running") and facts.attempt and facts.attempt.number:
+        head.append(f" in attempt {facts.attempt.number}")
     if facts.state.why:
         head.append(f"  {facts.state.why}")
     return Group(head, grid)
@@ -102,7 +104,7 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     elif job and job.nodes:
         rows.append(("on", job.nodes))
     absent = missing(dict(facts.bring_up.up), facts.expected(nodes))
-    if facts.state.word == "starting" and not facts.outcome and absent:
+    if facts.state.word == "starting" and facts.bring_up.batch and not facts.outcome and absent:
         rows.append(("missing", ", ".join(absent)))
     if phases := _phases(facts):
         rows.append(("phases", phases))
@@ -123,7 +125,7 @@ def _phases(facts: Facts) -> Text:
         if shown:
             shown.append(" → ", "dim")
         shown.append(phase.name)
-        if phase.name == "nodes" and not phase.note.startswith("0 "):
+        if phase.note and (phase.name, phase.note[:2]) != ("nodes", "0 "):
             shown.append(f" {phase.note}")
         time = " …" if phase.seconds is None else f" {text.duration(phase.seconds)}"
         shown.append(time, "bold" if phase.seconds is not None else "cyan")
@@ -174,10 +176,15 @@ def _outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
         return rows
     node = f" on {outcome['node']}" if outcome.get("node") else ""
     rows.append(("where", f"{outcome.get('component')}{node}"))
-    kind = f"{outcome['class']}: " if outcome.get("class") else ""
-    rows.append(("why", Text(f"{kind}{outcome.get('cause') or '–'}", "red")))
+    if (cause := str(outcome.get("cause") or "")) not in facts.state.why:  # else the head says it
+        rows.append(("why", Text(cause, "red")))
     rows += [(key, outcome[key]) for key in ("stopped", "do") if outcome.get(key)]
     rows.append(("exit code", str(outcome.get("exit_code"))))
+    if outcome.get("class") == "time":
+        rows.append(("output", str(facts.run.output)))
+    if facts.attempt and (stacks := facts.attempt.stacks):
+        hosts = [path.stem for path in stacks]
+        rows.append(("stacks", f"{attempts.nodes(hosts)} in {stacks[0].parent}"))
     if outcome.get("log"):
         rows.append(("its log", str(outcome["log"])))
     if outcome.get("lines"):

@@ -16,7 +16,7 @@ Event = dict[str, Any]
 class Phase:
     """One leg: ``began`` and ``ended`` are epoch seconds, ``ended`` None while it goes on."""
 
-    name: str  # queue, nodes, ray, entry, run, end
+    name: str  # queue, preflight, nodes, ray, entry, run, end
     began: float
     ended: float | None
     note: str = ""
@@ -31,6 +31,9 @@ class Phase:
 class BringUp:
     """What the events of one attempt say. Times are epoch seconds, None is "not yet"."""
 
+    inspected: float | None = None  # when preflight had judged the nodes
+    fit: tuple[str, ...] = ()
+    unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (node, the checks that it failed)
     batch: float | None = None
     head: str | None = None
     up: tuple[tuple[str, float], ...] = ()  # nodes that joined Ray, and when
@@ -56,7 +59,13 @@ class BringUp:
             elif name == "node-failed":
                 failed.setdefault(str(event.get("node")), str(event.get("why") or ""))
         times = {name: float(event["time"]) for name, event in first.items()}
+        judged = first.get("preflight", {})
         return cls(
+            inspected=times.get("preflight"),
+            fit=tuple(judged.get("fit") or ()),
+            unfit=tuple(
+                (node, tuple(names)) for node, names in (judged.get("unfit") or {}).items()
+            ),
             batch=times.get("batch-started"),
             head=first.get("batch-started", {}).get("node"),
             up=tuple(sorted(up.items(), key=lambda item: item[1])),
@@ -67,28 +76,40 @@ class BringUp:
             failed=tuple(failed.items()),
         )
 
-    def phases(self, nodes: int, submitted: float | None = None) -> list[Phase]:
+    @property
+    def fitness(self) -> str:
+        """How many nodes preflight has found fit; "" while it goes on."""
+        return f"{len(self.fit)} of {len(self.fit) + len(self.unfit)}" if self.inspected else ""
+
+    def phases(
+        self, nodes: int, submitted: float | None = None, begun: float | None = None
+    ) -> list[Phase]:
         """The legs that have begun, in order.
 
         Args:
             nodes: how many nodes the run has.
             submitted: when the run was submitted; None leaves the queue out (a later attempt).
+            begun: when its nodes began to be inspected; None where nobody knows.
         """
         found = []
+        begun = begun or self.inspected or self.batch
         if submitted is not None:
-            found.append(Phase("queue", submitted, self.batch))
-        if self.batch is None:
-            return found
+            found.append(Phase("queue", submitted, begun or self.ended))
+        if begun is not None and (self.inspected or self.batch is None):
+            note = f"{self.fitness} fit," if self.inspected else ""
+            found.append(Phase("preflight", begun, self.inspected or self.batch, note))
         all_up = self.up[nodes - 1][1] if len(self.up) >= nodes else self.ray
-        found.append(Phase("nodes", self.batch, all_up, f"{len(self.up)} of {nodes}"))
         legs = [
             ("ray", all_up, self.ray),
             ("entry", self.ray, self.entry),
             ("run", self.entry, self.entry_ended),
             ("end", self.entry_ended, self.ended),
         ]
+        if self.batch is not None:
+            found.append(Phase("nodes", self.batch, all_up, f"{len(self.up)} of {nodes}"))
         found += [Phase(name, began, ended) for name, began, ended in legs if began is not None]
-        if self.ended is not None and found[-1].ended is None:  # a leg that failed ends as well
+        # A leg that failed ends as well.
+        if self.ended is not None and found and found[-1].ended is None:
             last = found.pop()
             found.append(Phase(last.name, last.began, self.ended, last.note))
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from beam_slurm.report import attempts, text
 from beam_slurm.report.facts import Facts, seconds_left
-from beam_slurm.report.live import queue, who
+from beam_slurm.report.live import fitness, queue, who
 
 PARTS = 10  # of all steps: a line each
 
@@ -42,6 +42,9 @@ class Teller:
             yield now, f"{again}{self._id} is pending: {waiting}"
         yield from self._way_up(facts, nodes)
         yield from self._training(facts)
+        why = facts.state.why if facts.state.word == "running" else ""
+        if self._new("why", why) and why:
+            yield now, why
 
     def _attempts(self, facts: Facts) -> Iterator[tuple[float, str]]:
         for attempt, line in attempts.endings(facts.attempts):
@@ -52,9 +55,16 @@ class Teller:
         up = facts.bring_up
         name = facts.attempt.path.name if facts.attempt else ""
         legs = {phase.name: phase for phase in facts.phases()}
+        queued, inspected = legs.get("queue"), legs.get("preflight")
+        waited = queued.seconds if queued else None
+        after = f" after {text.duration(waited)} in the queue" if waited is not None else ""
+        if inspected and inspected.ended is None and self._new(f"{name} inspected", True):
+            yield inspected.began, f"the nodes are inspected{after}"
+        if up.inspected and self._new(f"{name} preflight", True):
+            asked = facts.attempt.inspection if facts.attempt else None
+            took = f", {text.duration(asked)}" if asked is not None else ""
+            yield up.inspected, f"preflight: {fitness(facts, took)}"
         if up.batch and self._new(f"{name} batch", True):
-            queued = legs.get("queue")
-            after = f" after {text.duration(queued.seconds)} in the queue" if queued else ""
             yield up.batch, f"the batch script has begun on {up.head}{after}"
         if up.up and self._new(f"{name} up", len(up.up)):
             yield up.up[-1][1], f"Ray: {who(facts, nodes)}"
