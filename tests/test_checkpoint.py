@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,13 @@ from pathlib import Path
 import pytest
 from nodes import preflight
 
-from beam_slurm.node.checkpoint import NOTHING, latest, mend
+from beam_slurm.node import checkpoint
+from beam_slurm.node.checkpoint import NOTHING, Found, latest
+
+
+def mend(layout: str, folder: str) -> tuple[Found, list[str]]:
+    """What was written just now is what there is."""
+    return checkpoint.mend(layout, folder, patience=0)
 
 
 def write(path: Path, text: str = "x") -> None:
@@ -367,3 +375,75 @@ def test_a_folder_that_cannot_be_put_in_order(tmp_path: Path) -> None:
     assert (found.step, found.newest, done) == (None, 20, [])
     assert "cannot be put in order: " in found.problems[-1]
     assert at.exists()
+
+
+# A folder that is seen as it was a moment ago
+PART = {
+    "nemo-rl": "step_40/policy",
+    "skyrl": "global_step_40/policy",
+    "miles": "rollout",
+    "demo": "step_000040/model.pt",
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "whole"),
+    [*((layout, False) for layout in WRITERS), ("skyrl", True), ("miles", True)],
+)
+def test_what_shows_up_while_it_waits_is_not_set_aside(
+    layout: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the newest checkpoint, or all of it where a tracker names it."""
+    WRITERS[layout](tmp_path, 20)
+    at = WRITERS[layout](tmp_path, 40)
+    late = at if whole else tmp_path / PART[layout]
+    unseen = late.rename(tmp_path / "unseen")
+    assert latest(layout, str(tmp_path)).step != 40
+    waits = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            unseen.rename(late)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    found, done = checkpoint.mend(layout, str(tmp_path), patience=30)
+    assert (found.step, found.path, found.problems, done) == (40, str(at), [], [])
+    assert len(waits) == 3
+
+
+def age(folder: Path, seconds: float) -> None:
+    """All of it was written so long ago."""
+    then = time.time() - seconds
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize(
+    ("old", "patience", "waits"),
+    [(0, 0.2, True), (100, 0.2, True), (130, 60, False), (0, 0, False)],
+)
+@pytest.mark.parametrize("layout", WRITERS)
+def test_what_stays_wrong_is_mended_then(
+    layout: str, old: float, patience: float, waits: bool, tmp_path: Path
+) -> None:
+    WRITERS[layout](tmp_path, 20)
+    torch_files(layout, WRITERS[layout](tmp_path, 40))[0].write_bytes(b"PK")
+    age(tmp_path, old)
+    began = time.monotonic()
+    found, done = checkpoint.mend(layout, str(tmp_path), patience=patience)
+    took = time.monotonic() - began
+    assert (found.step, bool(done)) == (20, True)
+    assert (0.2 <= took < 10) if waits else took < 10
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_where_all_is_well_nobody_waits(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(time, "sleep")
+    assert checkpoint.mend(layout, str(tmp_path / "absent")) == (NOTHING, [])
+    assert checkpoint.mend(layout, str(tmp_path)) == (NOTHING, [])
+    WRITERS[layout](tmp_path, 20)
+    WRITERS[layout](tmp_path, 40)
+    assert checkpoint.mend(layout, str(tmp_path))[0].step == 40

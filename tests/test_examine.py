@@ -127,13 +127,13 @@ def test_a_fingerprint_is_names_and_sizes_not_times(tmp_path: Path) -> None:
     assert examine.fingerprint(str(tmp_path / "a" / "shard" / "c")) is None
 
 
-def test_the_node_s_program_answers_with_one_event(tmp_path: Path) -> None:
+def test_the_node_s_program_answers_in_short_lines(tmp_path: Path) -> None:
     (tmp_path / "node.pyz").write_bytes(node_program())
     ask = {
         "paths": {"here": str(tmp_path), "gone": "/nowhere"},
         "writable": {"runs": str(tmp_path), "outputs": f"{tmp_path}/node.pyz/x"},
         "seen": {"ask": str(tmp_path / "ask.json"), "other": "/nowhere"},
-        "commands": ["bash", "no-such-command"],
+        "commands": ["bash", "no-such-command", *(f"{'x' * 90}{number}" for number in range(20))],
         "disks": {"shm": "/dev/shm", "gone": "/nowhere"},
         "interface": "no-such-interface",
         "prefix": None,
@@ -144,10 +144,16 @@ def test_the_node_s_program_answers_with_one_event(tmp_path: Path) -> None:
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    (line,) = done.stdout.splitlines()
-    said = events.parse(line)
-    assert said
-    assert (said["beam-slurm"], said["node"], said["visible_gpus"]) == ("examined", "n1", 3)
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) < events.LONGEST
+    told = [event for line in lines if (event := events.parse(line))]
+    assert len(told) == len(lines)
+    assert examine.gather(told[:-1]) == {}  # there is more to come
+    found = examine.gather([*told, {**told[0], "node": "n2"}])
+    assert set(found) == {"n1"}
+    said = found["n1"]
+    assert said["visible_gpus"] == 3
+    assert set(examine.examine(ask)) <= set(said)
     assert said["paths"]["gone"] is None
     assert said["paths"]["here"].startswith("folder-2-")
     assert said["writable"] == {"runs": "", "outputs": "Not a directory"}

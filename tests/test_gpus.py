@@ -188,6 +188,43 @@ def test_what_the_kernel_log_says(lines: list[str], verdict: str, said: str) -> 
     assert check.have.count("Xid") <= 1
 
 
+DAY = 24 * 3600
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict", "said"),
+    [
+        # (seconds ago, what), None without a stamp
+        ([(60, 79)], FAIL, "79"),
+        ([(DAY - 60, 79)], FAIL, "79"),
+        ([(DAY + 60, 79)], WARN, "more than a day ago"),
+        ([(40 * DAY, 79), (DAY - 60, 48)], FAIL, "48"),
+        ([(40 * DAY, 31)], OK, "none"),
+        ([(40 * DAY, 79), (30 * DAY, LOADED)], OK, "none"),
+        ([(7200, 79), (3600, LOADED)], OK, "none"),
+        ([(7200, LOADED), (3600, 79)], FAIL, "79"),
+        ([(2 * DAY, 94)], WARN, "94"),
+        ([(None, 79)], FAIL, "79"),
+        ([(None, 79), (None, LOADED)], OK, "none"),
+    ],
+)
+def test_an_old_xid_only_warns(
+    monkeypatch: pytest.MonkeyPatch,
+    records: list[tuple[int | None, int | str]],
+    verdict: str,
+    said: str,
+) -> None:
+    up = 100 * DAY
+    monkeypatch.setattr(time, "monotonic", lambda: float(up))
+    log = []
+    for ago, what in records:
+        text = f"NVRM: Xid (PCI:0000:08:00): {what}, x" if isinstance(what, int) else what
+        stamp = "" if ago is None else f"4,1234,{(up - ago) * 1000000},-;"
+        log.append(stamp + text)
+    check = look(smi(), log=tuple(log))["xid"]
+    assert (check.verdict, said in check.have) == (verdict, True), check
+
+
 def test_a_kernel_log_that_nobody_may_read_is_unknown() -> None:
     def refuse() -> list[str]:
         raise PermissionError(1, "Operation not permitted")
@@ -200,10 +237,14 @@ def test_a_kernel_log_that_nobody_may_read_is_unknown() -> None:
 
 def test_the_kernel_log_of_this_machine_is_read_or_refused() -> None:
     try:
-        lines = gpus.kernel_log()
+        lines = gpuchecks.records()
     except OSError:
         return
-    assert all("\n" not in line and not re.match(r"\d+,\d+,", line) for line in lines)
+    stamps = [gpuchecks.STAMP.match(line) for line in lines]
+    times = [int(stamp.group(1)) / 1e6 for stamp in stamps if stamp]
+    assert len(times) == len(lines)
+    assert all(0 <= at <= time.monotonic() + 1 for at in times)
+    assert not any("\n" in line for line in lines)
 
 
 @pytest.mark.parametrize(

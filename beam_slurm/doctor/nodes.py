@@ -25,7 +25,7 @@ from beam_slurm.doctor.subject import Subject
 from beam_slurm.doctor.verdicts import judge
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.node import events
-from beam_slurm.node.examine import fingerprint
+from beam_slurm.node.examine import fingerprint, gather
 from beam_slurm.pack import node_program
 
 MINUTES = 5  # of the job itself, beside its time in the queue
@@ -213,12 +213,12 @@ def _await(job_id: str, patience: float, say: Callable[[str], None]) -> slurm.Jo
 
 
 def _answers(log: Path, nodes: int) -> dict[str, dict[str, Any]]:
-    """The event of each node that has told one; a slow file system gets a moment."""
+    """The facts of each node that has told all; a slow file system gets a moment."""
     deadline = time.monotonic() + STRAGGLER
     while True:
         text = log.read_text(errors="replace") if log.exists() else ""
         told = [event for line in text.splitlines() if (event := events.parse(line))]
-        found = {event["node"]: event for event in told if event["beam-slurm"] == "examined"}
+        found = gather(told)
         if len(found) + _lost(text) >= nodes or time.monotonic() > deadline:
             return found
         time.sleep(OFTEN)

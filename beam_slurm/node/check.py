@@ -10,6 +10,7 @@ class Check(NamedTuple):
     """What was looked at, what is there, what should be, and what to do.
 
     ``verdict`` is OK, WARN, FAIL, or UNKNOWN where this node cannot tell; ``do`` may be "" if OK.
+    ``lasting``: False where the last attempt's remains may be the reason, and gone next time.
     """
 
     name: str
@@ -17,6 +18,7 @@ class Check(NamedTuple):
     have: str
     need: str = ""
     do: str = ""
+    lasting: bool = True
 
 
 class Silent(Exception):
@@ -33,7 +35,8 @@ class Answer(NamedTuple):
 
 def of(told: Dict[str, Any]) -> Check:
     """The check that an event carries."""
-    return Check(*(str(told.get(field, "")) for field in Check._fields))
+    name, verdict, have, need, do = (str(told.get(field, "")) for field in Check._fields[:5])
+    return Check(name, verdict, have, need, do, told.get("lasting") is not False)
 
 
 def ask(words: List[str], seconds: float) -> Answer:

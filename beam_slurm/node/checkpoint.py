@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from beam_slurm.node import events, shards
@@ -30,6 +31,10 @@ class Found(NamedTuple):
     problems: List[str]
     newest: Optional[int]
 
+
+FRESH = 120.0  # seconds after which every node sees what was written
+POLL = 2.0  # seconds until a folder is listed again
+PATIENCE = 60.0  # seconds that a network file system may take to show what is there
 
 NOTHING = Found(None, None, [], None)
 
@@ -70,16 +75,20 @@ def latest(layout: str, folder: str) -> Found:
         return Found(None, None, ["%s cannot be read: %s" % (folder, error.strerror)], None)
 
 
-def mend(layout: str, folder: str) -> Tuple[Found, List[str]]:
+def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, List[str]]:
     """Put ``folder`` in order, so that the framework goes on from the newest whole checkpoint.
 
     What is damaged or beyond that one gets a name that no framework reads, ``damaged-...``, and a
     tracker file the number of that one. Nothing is deleted. Where nothing whole is left nothing is
     touched. No one else may write to ``folder`` meanwhile; broken off, it can be called again.
 
+    A network file system may show a folder as it was a minute ago: the newest save is missing while
+    the tracker names it. So what was written just now and looks wrong is looked at again first.
+
     Args:
         layout: nemo-rl, skyrl, miles or demo.
         folder: where the framework saves; may be missing.
+        patience: seconds until what looks wrong is taken to be so.
 
     Returns:
         What lies there afterwards, and what was done, a line each.
@@ -88,6 +97,9 @@ def mend(layout: str, folder: str) -> Tuple[Found, List[str]]:
     problem = []
     if os.path.isdir(folder):
         try:
+            deadline = time.monotonic() + patience
+            while time.monotonic() < deadline and _may_settle(LAYOUTS[layout], folder):
+                time.sleep(min(POLL, patience))
             _mend(LAYOUTS[layout], folder, done)
         except OSError as error:
             problem = ["%s cannot be put in order: %s" % (folder, error)]
@@ -112,6 +124,32 @@ def _mend(plan: Layout, folder: str, done: List[str]) -> None:
         if number > whole:
             name = _set_aside(found[number])
             done.append("%s is set aside as %s" % (found[number], name))
+
+
+def _may_settle(plan: Layout, folder: str) -> bool:
+    """Whether what a framework would go on from looks wrong, and was written just now."""
+    try:
+        found = _numbered(folder, plan.name)
+        newest = max(found, default=None)
+        written = [] if newest is None else [found[newest]]
+        last = newest
+        if plan.tracker:
+            tracker = os.path.join(folder, plan.tracker)
+            last = _read_tracker(tracker)[0]
+            written += [tracker] if os.path.lexists(tracker) else []
+        if newest is not None and last == newest and not plan.damage(folder, found[last], last):
+            return False
+        return any(map(_is_fresh, written))
+    except OSError:
+        return True  # it went while we looked: this view of the folder was an old one
+
+
+def _is_fresh(path: str) -> bool:
+    """Whether this file, or anything in this folder, was written within FRESH."""
+    written = [os.lstat(path).st_mtime]
+    for at, folders, names in os.walk(path):
+        written += [os.lstat(os.path.join(at, name)).st_mtime for name in folders + names]
+    return time.time() - max(written) < FRESH
 
 
 def _set_aside(path: str) -> str:

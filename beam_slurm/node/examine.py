@@ -1,7 +1,7 @@
-"""Verb ``examine``: what this node has, one JSON line for doctor, which judges.
+"""Verb ``examine``: what this node has, as JSON lines for doctor, which judges.
 
 Only facts: what is enough depends on the profile. Every question has its own answer, so that one
-bad folder does not hide the rest.
+bad folder does not hide the rest, and its own event, as Slurm carries only short lines whole.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from beam_slurm.node import address, events
 
@@ -23,14 +23,34 @@ SHM = "/dev/shm"  # noqa: S108 - where Ray keeps objects
 
 
 def main(argv: List[str]) -> int:
-    """Read the question's file and print one event."""
+    """Read the question's file and print an event for each answer."""
     if len(argv) != 1:
         sys.stderr.write("usage: node.pyz examine ASK.json\n")
         return 2
     with open(argv[0]) as file:
         ask = json.load(file)
-    events.tell(events.make("examined", **examine(ask)))
+    facts = examine(ask)
+    node = facts.pop("node")
+    for name, fact in facts.items():
+        answers = [{key: fact[key]} for key in fact] if isinstance(fact, dict) else [fact]
+        for answer in answers or [{}]:
+            events.tell(events.make("examined", node=node, **{name: answer}))
+    events.tell(events.make("examined", node=node, complete=True))
     return 0
+
+
+def gather(told: Iterable[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """The facts of each node whose events are all there, as from `examine`."""
+    found = {}  # type: Dict[str, Dict[str, Any]]
+    for event in told:
+        if event["beam-slurm"] == "examined":
+            about = found.setdefault(event["node"], {})
+            for name, fact in event.items():
+                if isinstance(fact, dict):
+                    about.setdefault(name, {}).update(fact)
+                else:
+                    about[name] = fact
+    return {node: about for node, about in found.items() if about.pop("complete", False)}
 
 
 def examine(ask: Dict[str, Any]) -> Dict[str, Any]:

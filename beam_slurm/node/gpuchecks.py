@@ -3,8 +3,11 @@
 Only the GPUs that Slurm gave this step count: on a shared node the others are somebody else's.
 """
 
+import errno
+import os
+import re
 import time
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from beam_slurm.node import examine, fit, gpus
 from beam_slurm.node.check import FAIL, OK, UNKNOWN, WARN, Check, few, size
@@ -35,6 +38,8 @@ BAD = {
     143: "the GPU could not be initialized",
 }
 SEEN = {63: "memory was remapped", 94: "contained ECC error"}
+OLD = 24 * 3600.0  # seconds after which an Xid says no more that the GPU is bad now
+STAMP = re.compile(r"\d+,\d+,(\d+),")  # of a record of the kernel: microseconds since boot
 
 
 class Wanted(NamedTuple):
@@ -59,17 +64,42 @@ class Wanted(NamedTuple):
         return [name for name in NAMES if name not in left_out]
 
 
+def records(seconds: float = 5.0) -> List[str]:
+    """The kernel log since boot, as far as the kernel still has it, each line behind its stamp.
+
+    Raises:
+        OSError: it is not here, or this user may not read it.
+    """
+    found = []
+    handle = os.open(gpus.KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            try:
+                record = os.read(handle, gpus.RECORD)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.EPIPE:  # overwritten while we read: go on behind it
+                    raise
+                continue
+            found.append(record.decode(errors="replace").partition("\n")[0])
+    finally:
+        os.close(handle)
+    return found
+
+
 def look(
     wanted: Wanted,
     ask: Callable[[float], List[gpus.Gpu]] = gpus.ask,
-    kernel_log: Callable[[], List[str]] = gpus.kernel_log,
+    kernel_log: Callable[[], List[str]] = records,
 ) -> Iterator[Check]:
     """Each of ``wanted.names``.
 
     Args:
         wanted: by the run.
         ask: asks the driver, for at most so many seconds.
-        kernel_log: gives the lines of the kernel log.
+        kernel_log: gives the lines of the kernel log, with or without their stamps.
     """
     visible = examine.visible_gpus()
     try:
@@ -159,22 +189,40 @@ def _ecc(mine: List[gpus.Gpu]) -> Check:
 def _xids(
     listed: List[gpus.Gpu], mine: List[gpus.Gpu], kernel_log: Callable[[], List[str]]
 ) -> Check:
-    need = "no Xid of a damaged GPU since the driver was loaded"
+    need = "no Xid of a damaged GPU within a day and since the driver was loaded"
     try:
-        found = gpus.xids(kernel_log())
+        dated = _dated(kernel_log(), time.monotonic())
     except OSError as error:
         have = "the kernel log is not readable here: %s" % (error.strerror or error)
         return Check("xid", UNKNOWN, have, need)
     others = {gpu.bus for gpu in listed} - {gpu.bus for gpu in mine}
     # One that nvidia-smi does not list any more may be ours: it counts.
-    found = [xid for xid in found if xid.bus not in others]
-    bad = _said(found, BAD)
+    dated = [(xid, age) for xid, age in dated if xid.bus not in others]
+    # One without a time may be of now.
+    bad = _said([xid for xid, age in dated if age is None or age <= OLD], BAD)
     if bad:
         return Check("xid", FAIL, few(bad), need, RESET + "; " + REPLACE % "xid")
-    seen = _said(found, SEEN)
+    seen = _said([xid for xid, _ in dated], SEEN)
+    past = [(xid, age) for xid, age in dated if age is not None and age > OLD]
+    seen += ["%s, more than a day ago" % said for said in _said([xid for xid, _ in past], BAD)]
     if seen:
         return Check("xid", WARN, few(seen), need, RESET + " when no job runs on it")
     return Check("xid", OK, "none", need)
+
+
+def _dated(lines: List[str], now: float) -> List[Tuple[gpus.Xid, Optional[float]]]:
+    """Each Xid since the driver was last loaded, and its age in seconds, None where not told.
+
+    ``now`` is of the monotonic clock, which counts from boot as the kernel log does.
+    """
+    found = []  # type: List[Tuple[gpus.Xid, Optional[float]]]
+    for line in lines:
+        if gpus.LOADED in line:
+            found = []
+        stamp = STAMP.match(line)
+        age = now - int(stamp.group(1)) / 1e6 if stamp else None
+        found += [(xid, age) for xid in gpus.xids([line])]
+    return found
 
 
 def _said(found: List[gpus.Xid], meaning: Dict[int, str]) -> List[str]:

@@ -12,6 +12,9 @@ and mixes the parts of longer ones with those of other nodes: so an event holds 
 
 Checks run beside each other. One that hangs, as on a file server that is gone, costs its own answer
 and nobody else's.
+
+A restart in the same job comes seconds after the last attempt, whose killed ranks may take a minute
+to go: with ``--again`` what they hold is asked for until it is free.
 """
 
 import argparse
@@ -30,6 +33,8 @@ from beam_slurm.node import address, assets, canary, events, examine, gpuchecks,
 from beam_slurm.node.check import FAIL, OK, UNKNOWN, Check
 
 PATIENCE = 40.0  # seconds until a check that has no answer has failed
+ASK = 2.0  # seconds until what the last attempt may still hold is asked for again
+HELD = ("gpu-processes", "containers", "memory", "shm", "scratch", "tmp")
 LINGER = 3.0  # seconds that the batch host gets to find this node's canaries
 
 
@@ -59,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--runtime", default="", help="pyxis, docker, podman or apptainer")
     made.add_argument("--interface", default="", help="network interface for Ray")
     made.add_argument("--prefix", default="", help="network for Ray")
+    made.add_argument("--again", action="store_true", help="an attempt has just ended here")
     made.add_argument("--canary", default="", help="the batch host's word; preflight adds it")
     return made
 
@@ -70,26 +76,28 @@ def main(argv: List[str]) -> int:
     facts = {"python": platform.python_version()}  # type: Dict[str, Any]
     if args.canary:  # srun ends us: nobody may find it then
         signal.signal(signal.SIGTERM, lambda number, frame: _leave(args, node))
-    answers = queue.Queue()  # type: queue.Queue[Optional[Check]]
+    answers = queue.Queue()  # type: queue.Queue[Tuple[Optional[Check], bool]]
     looks = plan(args, node, facts)
     for look in looks:
-        threading.Thread(target=_answer, args=(look, answers), daemon=True).start()
-    left = {name: None for look in looks for name in look.names}  # in order, and without others
+        threading.Thread(target=_answer, args=(look, answers, args.again), daemon=True).start()
+    # In order, each with its answer so far.
+    left = {name: None for look in looks for name in look.names}  # type: Dict[str, Optional[Check]]
     running, deadline = len(looks), time.monotonic() + PATIENCE
     while running:
         try:
-            found = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            found, last = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
         if found is None:
             running -= 1
             continue
+        if not last:
+            left[found.name] = found
+            continue
         left.pop(found.name, None)
         _tell(node, found)
-    for name in left:
-        have = "no answer within %.0f s" % PATIENCE
-        do = "does storage hang on this node? see its kernel log"
-        _tell(node, Check(name, FAIL, have, "an answer", do))
+    for name, before in left.items():
+        _tell(node, before or _unanswered(name, lasting=not (args.again and name in HELD)))
     events.tell(events.make("inspected", node=node, clock=time.time(), **facts))
     if args.canary:
         canary.wait(args.shared, args.canary, node, LINGER)
@@ -145,17 +153,35 @@ def fingerprint(path: str) -> Optional[str]:
     return "%s-%s" % (found, said.hexdigest()[:12])
 
 
-def _answer(look: Look, answers: "queue.Queue[Optional[Check]]") -> None:
-    left = list(look.names)
+def _answer(look: Look, answers: "queue.Queue[Tuple[Optional[Check], bool]]", again: bool) -> None:
+    """Put each check and whether that is the last word on it, and None at the end.
+
+    With ``again`` what fails for want of something in HELD is asked for over and over; ``main``
+    says when that has been long enough.
+    """
+    left = set(look.names)
     try:
-        for found in look.make():
-            left.remove(found.name)
-            answers.put(found)
+        while left:
+            for found in look.make():
+                held = again and found.verdict == FAIL and found.name in HELD
+                if found.name in left:
+                    answers.put((found._replace(lasting=not held), not held))
+                if not held:
+                    left.discard(found.name)
+            if left:
+                time.sleep(ASK)
     except Exception as error:  # a node that we fail to ask is not a bad node
-        for name in left:
-            have = "not asked: %s: %s" % (type(error).__name__, error)
-            answers.put(Check(name, UNKNOWN, have))
-    answers.put(None)
+        for name in look.names:
+            if name in left:
+                have = "not asked: %s: %s" % (type(error).__name__, error)
+                answers.put((Check(name, UNKNOWN, have), True))
+    answers.put((None, True))
+
+
+def _unanswered(name: str, lasting: bool) -> Check:
+    have = "no answer within %.0f s" % PATIENCE
+    do = "does storage hang on this node? see its kernel log"
+    return Check(name, FAIL, have, "an answer", do, lasting)
 
 
 def _leave(args: argparse.Namespace, node: str) -> None:

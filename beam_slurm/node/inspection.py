@@ -1,9 +1,14 @@
-"""One step on all nodes that are asked: what it says, and the canaries of shared folders."""
+"""One step on all nodes that are asked: what it says, and the canaries of shared folders.
+
+Where Slurm runs its Prolog at the first step on a node, the batch host has had its own and answers
+at once; the others may take a minute to begin. So time counts from the first of them to answer.
+"""
 
 import contextlib
 import os
 import queue
 import secrets
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +20,7 @@ from beam_slurm.node.check import FAIL, Check
 from beam_slurm.node.steps import NODE_FAILURE, SRUN
 from beam_slurm.node.verdicts import Report
 
+PROLOG = 6  # times ``seconds`` that the first of the other nodes gets to begin
 KILL = 5.0  # seconds that srun gets to end its step
 CANCEL = 1.0  # scancel ends the step and this process at once: who is first is chance
 FACTS = ("address", "gcs", "dashboard", "clock", "python")
@@ -26,7 +32,7 @@ class Inspection:
     Args:
         nodes: their names.
         words: the step's command line; ``srun`` is told the nodes.
-        seconds: how long the step may take.
+        seconds: how long the step may take, from when it begins on any node but this one.
     """
 
     def __init__(self, nodes: List[str], words: List[str], seconds: float) -> None:
@@ -35,6 +41,8 @@ class Inspection:
         self.words = [*_on(nodes, words), "--canary", self.word]
         self.folders = inspect.parser().parse_args(words[words.index("inspect") + 1 :]).shared
         self.seconds = seconds
+        self.others = set(nodes) - {os.environ.get("SLURMD_NODENAME") or socket.gethostname()}
+        self.waited = seconds  # until the silent ones were given up
         self.reports = {}  # type: Dict[str, Report]
         self.remarks = {}  # type: Dict[str, str]
         self.ended = False  # the step has, by itself
@@ -59,7 +67,7 @@ class Inspection:
         for node in silent:
             # What was said last is about all of them or about somebody else.
             why = self.remarks.get(node) or (self.last if len(silent) == len(self.nodes) else "")
-            silence = "no answer" + ("" if self.ended else " within %.0f s" % self.seconds)
+            silence = "no answer" + ("" if self.ended else " within %.0f s" % self.waited)
             silence += ": " + why if why else ""
             report = self.reports.get(node, Report([], {}, {}))
             self.reports[node] = report._replace(silence=silence)
@@ -84,19 +92,33 @@ class Inspection:
             return
         lines = queue.Queue()  # type: queue.Queue[Tuple[float, bytes]]
         threading.Thread(target=_read, args=(step, lines), daemon=True).start()
-        deadline = time.monotonic() + self.seconds
         try:
-            while True:
-                try:
-                    arrived, line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
-                except queue.Empty:
-                    return
-                if not line:
-                    self.ended = True
-                    return
-                self._hear(line.decode(errors="replace").rstrip("\n"), arrived)
+            self._listen(lines)
         finally:
             _stop(step, KILL if self.ended else 0)
+
+    def _listen(self, lines: "queue.Queue[Tuple[float, bytes]]") -> None:
+        began = time.monotonic()
+        deadline, begun, told = began + self.seconds, not self.others, False
+        while True:
+            try:
+                arrived, line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                if begun or told:
+                    self.waited = time.monotonic() - began
+                    return
+                told, deadline = True, began + PROLOG * self.seconds
+                events.say(
+                    "no other node has begun its inspection within %.0f s; a Prolog of the site may"
+                    " run there: waiting up to %.0f s" % (self.seconds, PROLOG * self.seconds)
+                )
+                continue
+            if not line:
+                self.ended = True
+                return
+            self._hear(line.decode(errors="replace").rstrip("\n"), arrived)
+            if not begun and not self.others.isdisjoint(self.reports):
+                begun, deadline = True, time.monotonic() + self.seconds
 
     def _hear(self, line: str, arrived: float) -> None:
         event = events.parse(line)

@@ -225,7 +225,8 @@ def _first(attempt: "Supervisor", code: int) -> Tuple[str, Any, str, List[str], 
 def _blamed(attempt: "Supervisor", found: Dict[str, Any]) -> List[str]:
     """Nodes that later attempts leave out: lost ones, those that never joined Ray, sick ones at
     once; the others when they fail for the second time."""
-    lost = sorted(attempt.steps.lost)
+    # A switch that was silent for a while is back by now.
+    lost = sorted(node for node in attempt.steps.lost if not attempt.answers(node))
     if found["component"] == "gate":
         missing = list(attempt.said["gate-failed"].get("missing") or [])
         # Where many are missing, it is the image or the network.

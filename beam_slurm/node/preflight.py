@@ -171,7 +171,9 @@ def prepare(args: argparse.Namespace, attempt: str, asked: List[str]) -> Tuple[A
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         events.write_file(path, secrets.token_hex(32))
     began = time.monotonic()
-    inspection = Inspection(asked, args.step, args.deadline)
+    # What the last attempt has left is given a while to go.
+    step = [*args.step, "--again"] if attempts.number(attempt) else args.step
+    inspection = Inspection(asked, step, args.deadline)
     judged = verdicts.judge(inspection.run(), asked, args.severities)
     seconds = time.monotonic() - began
     chosen = verdicts.choose(judged, args.nodes, _batch())

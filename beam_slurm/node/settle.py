@@ -76,7 +76,9 @@ def _decide(rules: Rules, attempt: str, outcome: Outcome, restart_here: bool) ->
     known = again.patiently(job) if rules.again != "local" else {}
     fit = len(set(left(rules, known)) - _blamed(rules, outcome)) if restart_here else 0
     until = course.ends(rules, known, history) - time.time()
-    return course.after(rules, history, lambda: mended(rules), fit, until)
+    # Near its end a job has no time to wait until a network file system is up to date.
+    patience = 0.0 if outcome["class"] in ("time", "preempted") else checkpoint.PATIENCE
+    return course.after(rules, history, lambda: mended(rules, patience), fit, until)
 
 
 def left(rules: Rules, known: again.Fields) -> List[str]:
@@ -85,11 +87,11 @@ def left(rules: Rules, known: again.Fields) -> List[str]:
     return [node for node in rules.allocated if node in still] if still else rules.allocated
 
 
-def mended(rules: Rules) -> checkpoint.Found:
+def mended(rules: Rules, patience: float = checkpoint.PATIENCE) -> checkpoint.Found:
     """What the run can go on from, after what it has left half done is set aside."""
     if not rules.checkpoints:
         return checkpoint.NOTHING
-    found, done = checkpoint.mend(rules.framework, rules.checkpoints)
+    found, done = checkpoint.mend(rules.framework, rules.checkpoints, patience)
     for line in done:
         events.say(line)
     return found

@@ -15,10 +15,9 @@ import traceback
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-from beam_slurm.node import again, attempts, course, events, outcome, ports, settle
+from beam_slurm.node import again, attempts, course, events, outcome, ports, pulse, settle
 from beam_slurm.node.mask import Mask, names_in
 from beam_slurm.node.progress import Progress
-from beam_slurm.node.pulse import Pulse
 from beam_slurm.node.steps import Steps
 from beam_slurm.node.stopping import WAYS, Stopping
 from beam_slurm.node.watchdog import Limits, Watchdog
@@ -84,7 +83,7 @@ class Supervisor:
         self.preempted = False
         self.stuck = ""
         self.lost = []  # type: List[Dict[str, Any]]
-        self.pulse = None  # type: Optional[Pulse]
+        self.pulse = None  # type: Optional[pulse.Pulse]
         self.steps = Steps(self.attempt, self._show, self._heard, self._hear_event)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._cancel)
@@ -227,8 +226,16 @@ class Supervisor:
             return
         port = ports.of_raylet(known["gcs"])
         others = {node: (ip, port) for node, ip in known["addresses"].items()}
-        self.pulse = Pulse(others, self._lose)
+        self.pulse = pulse.Pulse(others, self._lose)
         self.pulse.start()
+
+    def answers(self, node: str) -> bool:
+        """Whether a node that was silent answers now."""
+        return (
+            self.pulse is not None
+            and node in self.pulse.nodes
+            and pulse.answers(self.pulse.nodes[node])
+        )
 
     def _lose(self, node: str, why: str) -> None:
         self.lost.append(events.make("node-failed", node=node, why=why, lost=True))

@@ -11,6 +11,7 @@ from beam_slurm.node.check import FAIL, OK, WARN, Check, few
 from beam_slurm.node.gpuchecks import ABSENT
 
 OFF = "off"
+FEW = 4  # of so many nodes one may be to blame
 SKEW = 5.0  # seconds by which a node's clock may differ from the others'
 
 # Every check, and what becomes of a node that does not pass it unless the site says otherwise.
@@ -39,18 +40,6 @@ SEVERITY = {
 }
 STORAGE = ("scratch", "tmp", "mounts", "model", "outputs")
 CONTAINER = ("image", "containers")
-# What one wrong setting makes fail everywhere: then no node is to blame.
-SETTINGS = (
-    *STORAGE,
-    "answer",  # then it is the step that has failed
-    "gpus",
-    "gpu-type",
-    "gpu-memory",
-    "memory",
-    "shm",
-    "image",
-    "address",
-)
 ALWAYS = ("answer", "address")  # without these Ray cannot start, whatever the site says
 
 
@@ -138,15 +127,25 @@ def choose(judged: Judged, need: int, batch: str) -> List[str]:
 def culprits(judged: Judged) -> Dict[str, List[str]]:
     """Node -> the checks for which later attempts leave it out.
 
-    What a setting decides and two or more nodes all fail is not the fault of any of them.
+    A check is to a node's blame where few fail it, one or a quarter of them, and at least half of
+    all pass it. What more nodes fail is a setting's or the site's fault, whatever it is: to leave
+    them all out would end the run. Nor are they blamed for what may be gone by itself next time.
     """
-    counts = Counter(check.name for checks in judged.values() for check in failed(checks))
-    common = {name for name in SETTINGS if len(judged) > 1 and counts[name] == len(judged)}
-    blame = {
-        node: [check.name for check in failed(checks) if check.name not in common]
-        for node, checks in judged.items()
-    }
-    return {node: names for node, names in blame.items() if names}
+    answered = [node for node, checks in judged.items() if "answer" not in _names(checks)]
+    blame = {}  # type: Dict[str, List[str]]
+    for name in SEVERITY:
+        bad = [node for node, checks in judged.items() if name in _names(checks)]
+        passed = sum(node not in bad for node in answered)
+        if len(bad) > max(1, len(judged) // FEW) or 2 * passed < len(judged):
+            continue
+        for node in bad:
+            if all(check.lasting for check in judged[node] if check.name == name):
+                blame.setdefault(node, []).append(name)
+    return {node: blame[node] for node in judged if node in blame}
+
+
+def _names(checks: Iterable[Check]) -> List[str]:
+    return [check.name for check in failed(checks)]
 
 
 def kind_of(judged: Judged) -> str:
