@@ -137,7 +137,11 @@ SKYRL_ENVIRONMENT = {
     "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "3600",
     "RAY_worker_register_timeout_seconds": "600",
 }
-SKYRL_LORA = {**SKYRL_ENVIRONMENT, "CKPT_INTERVAL": "10"}
+SKYRL_LORA = {
+    **SKYRL_ENVIRONMENT,
+    "CKPT_INTERVAL": "10",
+    "RESUME_MODE": "latest",  # not in the text: by this a run's later attempts go on by themselves
+}
 SKYRL_FULL = {
     **SKYRL_ENVIRONMENT,
     "CKPT_INTERVAL": "25",

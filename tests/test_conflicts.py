@@ -47,7 +47,7 @@ def test_two_spellings_of_one_thing_name_both_places(site: str, said: str) -> No
     [
         ("directives: {export: ALL}\n", "takes PATH away"),
         ("directives: {array: 0-3}\n", "one job is one run"),
-        ("directives: {signal: B:USR1@60}\n", "die of it"),
+        ("directives: {signal: B:USR1@60}\n", "set job.lead_s"),
         ("directives: {wait: true}\n", "submit --wait"),
         ("environment: {RUN: x}\n", "is the script's own"),
         ("environment: {SLURM_JOB_ID: x}\n", "is the script's own"),

@@ -34,7 +34,7 @@ def script(runtime: str, image: str, *words: str) -> str:
 
 def container(script: str) -> list[str]:
     """What bash makes of the script's container array."""
-    block = script[script.index("mounts=(") : script.index("# 1. Ray")]
+    block = script[script.index("mounts=(") : script.index("# 2. Ray")]
     given = "set -eu; node=(python3 node.pyz) RUN=/r SLURM_JOB_ID=17"
     program = f"{given}\n{block}printf '%s\\0' \"${{container[@]}}\""
     done = subprocess.run(["bash", "-c", program], capture_output=True, check=True, text=True)

@@ -270,7 +270,7 @@ def test_local_runs_have_one_node() -> None:
 
 def test_the_job_proves_that_it_can_resume_before_it_starts_anything() -> None:
     script = str(request("b300-colocated", "recipe.checkpoint.enabled=true"))
-    assert "resume --framework" not in script
+    assert "--resume" not in script
     script = str(
         request(
             "b300-colocated",
@@ -279,15 +279,16 @@ def test_the_job_proves_that_it_can_resume_before_it_starts_anything() -> None:
             "job.output_dir=first",
         )
     )
-    line = '"${node[@]}" resume --framework=nemo-rl /shared/outputs/first/checkpoints\n'
-    assert script.index(line) < script.index("ray=(")
+    assert "--checkpoints=/shared/outputs/first/checkpoints\n" in script
+    line = '"${node[@]}" preflight "${course[@]}" --token --resume -- "${inspect[@]}"'
+    assert script.index("--framework=nemo-rl") < script.index(line) < script.index("ray=(")
     assert shellcheck(script) == ""
 
 
 def test_what_the_submitting_shell_had_does_not_reach_a_framework() -> None:
     paths = [f"site.paths.{name}=/shared/{name}" for name in ("skyrl", "datasets", "scratch")]
     script = str(request("b200-lora", *paths, "site.images.skyrl=me/skyrl:1"))
-    line = "unset KV_CACHE_DTYPE OPTIMIZER_STATE_DISK_DIR PYTHONHOME PYTHONPATH RESUME_MODE "
+    line = "unset KV_CACHE_DTYPE OPTIMIZER_STATE_DISK_DIR PYTHONHOME PYTHONPATH "
     assert f"\n{line}" in script
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodes import course
 
 from beam_slurm.node import attempts, canary, events, inspect, inspection, preflight, verdicts
 from beam_slurm.node.check import FAIL, OK, UNKNOWN, WARN, Check
@@ -213,7 +214,7 @@ def test_the_step_is_told_its_nodes() -> None:
 def test_words_that_make_no_sense(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    where = ["--run=/r", "--nodes=1", "--allocated=a", "--batch=a"]
+    where = course(Path("/r"))
     with pytest.raises(SystemExit) as caught:
         preflight.main([*where, *words])
     assert caught.value.code == 2
@@ -254,8 +255,8 @@ class Job:
         names = [f"n{i + 1}" for i in range(nodes)]
         blamed = attempts.blamed(str(self.run))
         step = ["bash", "-c", EVERY % node, "inspect"]
-        words = [sys.executable, self.program, "preflight", f"--run={self.run}", f"--nodes={need}"]
-        words += [f"--allocated={','.join(names)}", "--batch=n1", "--token", *preflight, "--"]
+        rules = course(self.run, f"--nodes={need}", f"--allocated={','.join(names)}")
+        words = [sys.executable, self.program, "preflight", *rules, "--token", *preflight, "--"]
         shared = f"--shared={self.outputs}"
         environment = {
             **os.environ,
@@ -263,6 +264,7 @@ class Job:
             "NODES": " ".join(name for name in names if name not in blamed),
             "OUTPUTS": str(self.outputs),
             "SLURM_JOB_ID": "77",
+            "SLURMD_NODENAME": "n1",
             "SLURM_JOB_CPUS_PER_NODE": f"8(x{nodes - 1}),4" if nodes > 1 else "4",
         }
         return subprocess.Popen(
@@ -331,7 +333,7 @@ def test_one_node_is_fit_and_the_script_is_told(job: Job, tmp_path: Path) -> Non
     assert (started["node"], started["head"], started["port"]) == ("n1", ip, int(gcs))
     assert done.said["preflight"]["fit"] == ["n1"]
     assert re.search(r"^n1 +head ", done.err, re.M)
-    token = done.attempt / "ray.token"
+    token = job.run / "private" / "attempt-0.token"
     assert re.fullmatch(r"[0-9a-f]{64}", token.read_text())
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert done.outcome is None
@@ -427,7 +429,7 @@ def test_too_few_nodes_are_an_outcome_with_both_numbers(job: Job) -> None:
     )
     assert "site.paths.scratch" in outcome["do"]
     assert outcome["blamed"] == ["n1"]
-    assert not (done.attempt / "ray.token").exists()
+    assert not list(job.run.glob("private/*"))
     again = job.finish(job.start(nodes=1, need=1), attempt=1)
     assert "blamed" in again.outcome["cause"]
     assert again.content["nodes"]["n1"]["use"] == "blamed"
@@ -470,7 +472,7 @@ def test_cancelled_in_the_middle_it_leaves_nothing(job: Job) -> None:
     done = job.finish(process)
     assert (done.code, done.outcome["state"]) == (143, "cancelled")
     assert job.canaries() == []
-    assert not (done.attempt / "ray.token").exists()
+    assert not list(job.run.glob("private/*"))
     assert done.content is None
 
 

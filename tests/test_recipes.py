@@ -222,7 +222,6 @@ def test_a_change_reaches_the_framework_in_its_own_spelling(name: str, setting: 
     [
         ("b200-lora", "recipe.steps=7", "MAX_TRAINING_STEPS", "7"),
         ("b200-lora", "recipe.checkpoint.every=20", "CKPT_INTERVAL", "20"),
-        ("b200-lora", "recipe.checkpoint.resume=true", "RESUME_MODE", "latest"),
         ("b200-lora", "framework.model_variable=MODEL_NAME", "MODEL_NAME", "/root/models/Beam"),
         ("b200-bf16", "recipe.optimizer.state=host", "OPTIMIZER_STATE_DISK_DIR", ""),
         ("b200-bf16", "recipe.rollout.kv_cache=fp8_e4m3", "KV_CACHE_DTYPE", "fp8_e4m3"),

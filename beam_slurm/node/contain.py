@@ -30,6 +30,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 from beam_slurm.node import events, fit, lifeline, processes
 from beam_slurm.node.drive import NOT_UP
+from beam_slurm.node.gpus import given
 from beam_slurm.node.ray import STOP
 
 DAEMONS = ("docker", "podman")  # their containers have names, and outlive their client
@@ -308,7 +309,7 @@ def _devices(gpus: int, assign: Optional[str]) -> List[str]:
     fit.check(gpus, 0)
     if not assign:
         return []
-    found = fit.given_gpus()
+    found = given()
     if len(found) != gpus:
         raise fit.Unfit(
             "Slurm has given this step %d GPUs (%s), the job wants %d a node"

@@ -54,14 +54,14 @@ def say(text: str) -> None:
 
 
 def parse(line: str) -> Optional[Dict[str, Any]]:
-    """The event in a line of a step's output; None for any other line."""
+    """The event in a line of a step's output, as ``make`` has it; None for any other line."""
     if not line.startswith(MARK):
         return None
     try:
         event = json.loads(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) else None
+    return event if isinstance(event["beam-slurm"], str) and "time" in event else None
 
 
 def write_file(path: str, text: str, mode: int = 0o600) -> None:

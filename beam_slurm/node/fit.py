@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import stat
-from typing import List
 
 SHM = "/dev/shm"  # noqa: S108 - where Ray keeps objects
 
@@ -36,16 +35,6 @@ def check(gpus: int, object_store: int) -> None:
                 "%s has %.1f GB free, ray.object_store_gb wants %.1f"
                 % (SHM, free / 1e9, object_store / 1e9)
             )
-
-
-def given_gpus() -> List[str]:
-    """The GPUs that Slurm gave this step, by their numbers on the node; [] where it names none.
-
-    Where cgroups hide the others, CUDA_VISIBLE_DEVICES counts anew: so it is asked last.
-    """
-    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-    given = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    return [device.strip() for device in given.split(",") if device.strip()]
 
 
 def private_folder(path: str, need: int = 0) -> None:

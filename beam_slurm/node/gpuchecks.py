@@ -9,7 +9,7 @@ import re
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from beam_slurm.node import examine, fit, gpus
+from beam_slurm.node import examine, gpus
 from beam_slurm.node.check import FAIL, OK, UNKNOWN, WARN, Check, few, size
 
 NAMES = ("gpus", "gpu-type", "gpu-memory", "ecc", "xid", "clocks", "gpu-processes")
@@ -115,7 +115,7 @@ def look(
             said = Check(name, UNKNOWN, str(problem))
             yield _xids([], [], kernel_log) if name == "xid" else said
         return
-    mine = gpus.own(listed, fit.given_gpus())
+    mine = gpus.own(listed, gpus.given())
     yield _count(wanted.gpus, visible, len(mine))
     if wanted.kind:
         yield _kind(wanted.kind, mine)

@@ -84,6 +84,16 @@ class Broken(Exception):
     """nvidia-smi is here and does not tell; the text is what it said."""
 
 
+def given() -> List[str]:
+    """The GPUs that Slurm gave this step, by their numbers on the node; [] where it names none.
+
+    Where cgroups hide the others, CUDA_VISIBLE_DEVICES counts anew: so it is asked last.
+    """
+    names = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+    given = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return [device.strip() for device in given.split(",") if device.strip()]
+
+
 def ask(seconds: float) -> List[Gpu]:
     """Every GPU that nvidia-smi lists.
 

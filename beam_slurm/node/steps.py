@@ -14,13 +14,14 @@ from beam_slurm.node import again, events
 from beam_slurm.node.ray import STOP
 
 TEARDOWN = 10.0  # seconds that the steps get to end by themselves once the run is over
-LAST_WORDS = 5.0  # seconds for the nodes that are left, where one has lost its power
 
 # How srun names the node that a message is about.
 SRUN = re.compile(r"^srun: error: (?:Task launch for \S+ failed on node )?([\w.-]+): (.+)$")
 NODE_FAILURE = re.compile(r"^srun: error: (Node failure) on ([\w.-]+)")
 # Why Slurm itself ends a step or the job.
-BY_SLURM = re.compile(rb"\*\*\* (?:STEP|JOB) [^\n]* CANCELLED AT [^\n]*? DUE TO ([A-Z ]+?) \*\*\*")
+BY_SLURM = re.compile(
+    rb"\*\*\* (?:STEP|JOB) [^\n]* CANCELLED AT [^\n]*? DUE TO ([A-Z ]*[A-Z])[^\n]* \*\*\*"
+)
 
 STEP = re.compile(rb"StepId=(\d+\.\d+)")
 
@@ -65,8 +66,9 @@ class Steps:
         self.cleared = set()  # type: set[str]  # nodes that have said their last word
         self.killing = False  # from here on, what srun says of dying tasks is our own doing
         self.over = False  # decided: what nodes say now is of the teardown
-        self.rest = b""
-        self.held = b""
+        self.rest = b""  # of the Ray step: a line that has no end yet
+        self.held = b""  # of the driver: what may be an event
+        self.line = b""  # of the driver: a line that has no end yet
         self.selector = selectors.DefaultSelector()
         # A signal writes to this pipe, so that waiting for output notices it.
         self.wake, self.waker = os.pipe()
@@ -125,7 +127,7 @@ class Steps:
 
         Args:
             end_driver: the entry is told to end too; else it has, or is told by Slurm.
-            nodes: all nodes; nobody waits for those that are lost.
+            nodes: all nodes, the head first; nobody waits for those that are lost.
         """
         self.over = True
         if end_driver and self.driver.poll() is None:
@@ -135,7 +137,8 @@ class Steps:
         for last_word in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + TEARDOWN
             while self._running() and time.monotonic() < deadline:
-                if self.lost and not set(nodes) - self.lost - self.cleared:
+                ended = self.driver.poll() is not None or nodes[0] in self.lost
+                if self.lost and ended and set(nodes) - self.lost <= self.cleared:
                     deadline = min(deadline, time.monotonic() + 1)
                 self.turn(max(0.0, min(deadline - time.monotonic(), 0.5)))
             for step in self._running():
@@ -152,6 +155,7 @@ class Steps:
             key = self.selector.get_map().get(step.stdout.fileno())
             if key:
                 self._read(key.fd, key.data)
+        self._remark(self.line)
         self.heard(self.held)
 
     def kill(self) -> None:
@@ -199,6 +203,7 @@ class Steps:
                 continue
             self.show(line + b"\n")
             self._remark(line)
+            self._guess(line)
 
     def _hear_driver(self, data: bytes) -> None:
         """Hand on what the driver says, but for the events in it."""
@@ -223,8 +228,10 @@ class Steps:
                 self._take(event)
             else:
                 out += line + b"\n"
-        for line in out.split(b"\n"):
-            self._remark(line, of_driver=True)
+        *lines, self.line = (self.line + out).split(b"\n")
+        for line in lines:
+            self._remark(line)
+        self.line = self.line[:LONGEST]
         self.heard(out)
 
     def _take(self, event: Dict[str, Any]) -> None:
@@ -246,22 +253,20 @@ class Steps:
         events.record(self.attempt, event)
         self.happened(kind)
 
-    def _remark(self, line: bytes, of_driver: bool = False) -> None:
-        """What srun and slurmstepd say of tasks, nodes and the job.
-
-        That the driver's task has failed is said of every entry that ends with another code than 0.
-        """
+    def _remark(self, line: bytes) -> None:
+        """What srun and slurmstepd say of nodes and the job."""
         ended = BY_SLURM.search(line)
         if ended:
             self.by_slurm = ended.group(1).decode()
         self.ids.update(told.decode() for told in STEP.findall(line))
-        if not line.startswith(b"srun: error: "):
-            return
-        text = line.decode(errors="replace")
-        told, lost = SRUN.match(text), NODE_FAILURE.match(text)
+        lost = NODE_FAILURE.match(line.decode(errors="replace"))
         if lost:
             self.fail(events.make("node-failed", node=lost.group(2), why=lost.group(1), lost=True))
-        elif told and not (of_driver or self.failure or self.killing or self.over):
+
+    def _guess(self, line: bytes) -> None:
+        """A task of the Ray step has ended; of the driver step that is the entry's own end."""
+        told = SRUN.match(line.decode(errors="replace"))
+        if told and not (self.failure or self.killing or self.over):
             self.fail(
                 events.make("node-failed", node=told.group(1), why=told.group(2)), guessed=True
             )
