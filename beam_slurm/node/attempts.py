@@ -25,7 +25,7 @@ def begin(run: str) -> str:
     """
     for folder in folders(run):
         if not outcome(folder):
-            _write_off(folder)
+            write_off(folder)
     while True:
         folder = os.path.join(run, "attempt-%d" % (1 + max(map(number, folders(run)), default=-1)))
         try:
@@ -86,12 +86,13 @@ def told(attempt: str) -> List[Dict[str, Any]]:
     return [event for event in found if event]
 
 
-def _write_off(attempt: str) -> None:
+def write_off(attempt: str, **known: Any) -> None:
+    """Write the outcome of an attempt that has not left one itself; ``known`` of it, or a guess."""
     said = told(attempt)
     times = [event["time"] for event in said] or [os.stat(attempt).st_mtime]
     steps = [event["step"] for event in said if event["beam-slurm"] == "step"]
-    entered = any(event["beam-slurm"] == "entry-started" for event in said)
-    began = {event["beam-slurm"]: event for event in said}.get("batch-started", {})
+    kinds = {event["beam-slurm"]: event for event in said}
+    began = kinds.get("batch-started", {})
     lost = {
         "state": "failed",
         "class": "node",
@@ -107,8 +108,9 @@ def _write_off(attempt: str) -> None:
         "job": began.get("job"),
         "restart": began.get("restart", 0),
         "nodes": began.get("nodes", []),
-        "entered": entered,
+        "entered": "entry-started" in kinds,
         "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
+        "lost": [],
         "blamed": found_unfit(attempt),
         "next": {
             "how": "slurm",
@@ -118,5 +120,5 @@ def _write_off(attempt: str) -> None:
         },
         "stopped": "",
     }
-    text = json.dumps(lost, indent=1) + "\n"
+    text = json.dumps({**lost, **known}, indent=1) + "\n"
     events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)

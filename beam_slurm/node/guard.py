@@ -35,16 +35,27 @@ def main(argv: List[str]) -> int:
         elif missed >= 0:
             missed += 1
         if missed >= LOST:
-            return _give_back(course.rules(args), args.batch)
+            return _give_back(course.rules(args), args.attempt, args.batch)
         time.sleep(max(0.0, pulse.EVERY - (time.monotonic() - began)))
     return 0
 
 
-def _give_back(rules: course.Rules, lost: str) -> int:
+def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
     """Another job takes this one's place, or Slurm runs it again."""
     job = os.environ["SLURM_JOB_ID"]
     blamed = attempts.blamed(rules.run) | {lost}
     successor, _ = again.chain(rules.script, blamed, rules.run)
+    how = "chain" if successor else "requeue"
+    attempts.write_off(
+        attempt,
+        node=lost,
+        cause="%s: it has not answered for %.0f s, and the batch script was there"
+        % (lost, LOST * pulse.EVERY),
+        ended=round(time.time(), 3),
+        lost=[lost],
+        blamed=[lost],
+        next={"how": how, "why": "its first node is lost", "job": successor, "resumes": None},
+    )
     if successor:
         again.cancel(job)
     else:
