@@ -4,6 +4,7 @@ The steps have no file of their own to write to: they print their events, srun c
 the supervisor, and it writes them down.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -45,7 +46,8 @@ def tell(event: Dict[str, Any], voice: int = 1) -> None:
     while len(text) > LONGEST and event.get("lines"):
         event = {**event, "lines": event["lines"][1:]}
         text = json.dumps(event)
-    os.write(voice, (text + "\n").encode())
+    with contextlib.suppress(OSError):  # its host may have died
+        os.write(voice, (text + "\n").encode())
 
 
 def say(text: str) -> None:

@@ -89,7 +89,8 @@ def main(argv: List[str]) -> int:
         for number in (*ENDS, DUMP):
             signal.signal(number, _deaf)
         processes.end_all(0)  # Ray has nothing to save; its own grace is for shared clusters
-        task.keep_logs()
+        with contextlib.suppress(OSError):  # of a supervisor whose host has died
+            task.keep_logs()
         for path in folders:
             fit.remove_folder(path)
         events.tell(events.make("node-cleared", node=task.name))
