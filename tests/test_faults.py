@@ -199,7 +199,7 @@ GOES_ON = {
     "truncated newest checkpoint": Row(truncate_newest, "raylet was ended", "oom", at=7),
 }
 
-QUICK = ("raylet of a worker killed", "host dies, with a spare", "scontrol requeue", "hang")
+QUICK = ("host dies, with a spare", "scontrol requeue")
 
 
 def rows(found: dict[str, Row]) -> list[object]:
@@ -285,6 +285,7 @@ def test_before_its_time_is_up_it_saves_and_goes_on_in_another_job(
     faults.clean(run)
 
 
+@pytest.mark.exhaustive
 def test_out_of_time_without_more_of_it(faults: Faults) -> None:
     """It has saved, it is no success, and a later submission goes on from there."""
     run = faults.train("--output-dir", "mine")
