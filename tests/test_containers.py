@@ -313,7 +313,7 @@ def test_a_mount_that_is_missing_on_a_node_is_named_before_ray(launch: Launch) -
     launch.submit(mounted=(f"{here}:/data",))
     assert launch.over()["ExitCode"] == "69:0", launch.log()
     assert launch.run.outcome["node"] == "node2"
-    assert f"{here} is not here" in launch.run.outcome["cause"]
+    assert f"mounts: not there: {here}" in launch.run.outcome["cause"]
     assert launch.runtime.on("node2", "ls", here, check=False) == ""
     launch.nothing_left()
 
