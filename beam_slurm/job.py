@@ -157,6 +157,7 @@ def _render(request: JobRequest, template: str) -> str:
         unset=sorted({*launch.settings, "PYTHONHOME", "PYTHONPATH"} - set(environment)),
         network=_network(profile),
         again=_again(request),
+        guarded=guarded(request),
         total=60 * slurm.minutes(profile.job.total_time) if profile.job.total_time else 0,
         lead=lead(profile),
         needs=needs.words(profile, launch, str(request.run), request.local),
@@ -196,7 +197,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("time", profile.job.time),
         ("signal", f"B:USR1@{lead(profile)}"),
         # Where a spare can take over, a node that fails is not the end of the job.
-        *([("no-kill", None)] if profile.job.spares else []),
+        *([("no-kill", None)] if guarded(request) else []),
         ("requeue" if _again(request) == "requeue" else "no-requeue", None),
         ("open-mode", "append"),
         ("chdir", str(request.run)),
@@ -208,6 +209,13 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
 def goes_on(profile: Profile) -> bool:
     """Whether the run may begin again by itself."""
     return profile.job.max_restarts > 0 or profile.job.total_time is not None
+
+
+def guarded(request: JobRequest) -> bool:
+    """Whether the job outlives its nodes: then another node watches the first one."""
+    profile = request.profile
+    more = profile.job.spares > 0 and profile.hardware.nodes > 1
+    return more and _again(request) in ("requeue", "chain")
 
 
 def lead(profile: Profile) -> int:

@@ -4,6 +4,7 @@ What a later attempt must know of the earlier ones is in their outcome.json: how
 they ended, and which nodes are not to be used again.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -34,6 +35,12 @@ def begin(run: str) -> str:
             continue
         os.mkdir(os.path.join(folder, "ray"))
         return folder
+
+
+def token(attempt: str) -> str:
+    """Where an attempt's Ray token lies: in a folder that is nobody else's to list."""
+    run, name = os.path.split(attempt)
+    return os.path.join(run, "private", name + ".token")
 
 
 def number(attempt: str) -> int:
@@ -88,6 +95,8 @@ def told(attempt: str) -> List[Dict[str, Any]]:
 
 def write_off(attempt: str, **known: Any) -> None:
     """Write the outcome of an attempt that has not left one itself; ``known`` of it, or a guess."""
+    with contextlib.suppress(OSError):
+        os.unlink(token(attempt))
     said = told(attempt)
     times = [event["time"] for event in said] or [os.stat(attempt).st_mtime]
     steps = [event["step"] for event in said if event["beam-slurm"] == "step"]

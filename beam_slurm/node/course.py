@@ -199,7 +199,9 @@ def in_vain(given: Rules, history: List[Outcome]) -> str:
 def _where(given: Rules, last: Outcome, fit: int, left: float) -> Next:
     enough = fit >= given.nodes
     over = last["class"] in ("time", "preempted")
-    if enough and not over and left > given.lead + given.startup:
+    # A preflight is not the batch script's own process: it cannot become the script again.
+    before = last["component"] == "preflight"
+    if enough and not over and not before and left > given.lead + given.startup:
         return Next("here", "%d of its nodes are fit, %d are needed" % (fit, given.nodes))
     if given.again in ("none", "local"):
         return Next("", "it cannot get another job by itself here")
@@ -208,4 +210,6 @@ def _where(given: Rules, last: Outcome, fit: int, left: float) -> Next:
     if not enough:
         why = "%d of %d nodes are fit, %d are needed" % (fit, len(given.allocated), given.nodes)
         return Next(given.again, why)
+    if before:
+        return Next(given.again, "no node was found to be the cause")
     return Next(given.again, "this job ends in %.0f min" % (left / 60))

@@ -119,7 +119,7 @@ def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
     word = word or reason(known, attempt.restart, attempt.began)
     if not word and attempt.cancelled and time.time() > attempt.ends - 5:
         word = "time"
-    if attempt.preempted and (ended or attempt.stopping.done):
+    if attempt.preempted and (ended or attempt.stopping.done or _early(attempt, code)):
         word = "preempted"
     if word == "time":
         return _out_of_time(attempt)

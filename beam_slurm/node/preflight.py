@@ -100,8 +100,7 @@ def main(argv: List[str]) -> int:
     except Ended:
         outcome.update(_ended(rules, began))
     _on_end(lambda number, frame: told.append(number))
-    # This is not the batch script's own process: it cannot become the script again.
-    return settle.settle(rules, attempt, outcome, lambda: bool(told), restart_here=False)
+    return settle.settle(rules, attempt, outcome, lambda: bool(told))
 
 
 def _ended(rules: course.Rules, began: float) -> Dict[str, Any]:
@@ -139,8 +138,8 @@ def _prove(rules: course.Rules, first: bool) -> None:
     # What a user asks to go on from is the user's; what this run has left is ours to mend.
     found = checkpoint.latest(rules.framework, rules.checkpoints) if first else settle.mended(rules)
     history = attempts.history(rules.run)
-    # An attempt that died without a word has not asked this.
-    silent = history and (history[-1]["next"] or {}).get("how") == "slurm"
+    # An attempt that died without a word has not asked this, nor has its guard.
+    silent = history and (history[-1]["component"], history[-1]["class"]) == ("slurm", "node")
     why = course.in_vain(rules, history) if silent else ""
     if why:
         raise NotEnough(why, None, "config", "see how its attempts ended", [])
@@ -167,7 +166,7 @@ def prepare(args: argparse.Namespace, attempt: str, asked: List[str]) -> Tuple[A
         Ended: the step and the canaries are gone by then.
     """
     if args.token:
-        path = settle.token(attempt)
+        path = attempts.token(attempt)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         events.write_file(path, secrets.token_hex(32))
     began = time.monotonic()
@@ -304,7 +303,7 @@ def _publish(
         "dashboard": head["dashboard"],
         "nodes": chosen,
         "addresses": {node: reports[node].facts["address"] for node in chosen},
-        "token": settle.token(attempt) if token else None,
+        "token": attempts.token(attempt) if token else None,
     }
     text = json.dumps(known, indent=1) + "\n"
     events.write_file(os.path.join(attempt, "address.json"), text, 0o666)

@@ -19,7 +19,6 @@ def settle(
     attempt: str,
     outcome: Outcome,
     must_end: Callable[[], bool],
-    restart_here: bool = True,
 ) -> int:
     """Decide what follows, write it down, say it, and do it; the job's exit code.
 
@@ -30,12 +29,11 @@ def settle(
         attempt: its folder.
         outcome: what it came to.
         must_end: whether somebody has asked for the job's end since: then nothing follows.
-        restart_here: whether this process is the batch script, and may become it again.
     """
     # What follows may take long to find out, and Slurm is not patient: the outcome comes first.
     _go_on(outcome, Next("undecided", "what follows is being decided"))
     _write(attempt, outcome)
-    following = _follow(rules, attempt, outcome, must_end, restart_here)
+    following = _follow(rules, attempt, outcome, must_end)
     if must_end() and following.how in ("here", "requeue", "chain"):
         if following.job:
             again.cancel(following.job)
@@ -50,9 +48,7 @@ def settle(
     return int(outcome["exit_code"])
 
 
-def _follow(
-    rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[], bool], restart_here: bool
-) -> Next:
+def _follow(rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[], bool]) -> Next:
     """What follows; another job is submitted by then."""
     if outcome.get("slurm"):  # Slurm has started it again already
         return Next("slurm", outcome.pop("slurm"))
@@ -60,7 +56,7 @@ def _follow(
         return Next("", "")
     if must_end():
         return ENDED
-    following = _decide(rules, attempt, outcome, restart_here)
+    following = _decide(rules, attempt, outcome)
     # A job that has lost a node is not put back whole: until Slurm itself has given the node up it
     # loses count of the GPUs (seen with 22.05).
     lost = following.how == "requeue" and outcome.get("lost")
@@ -70,11 +66,11 @@ def _follow(
     return following
 
 
-def _decide(rules: Rules, attempt: str, outcome: Outcome, restart_here: bool) -> Next:
+def _decide(rules: Rules, attempt: str, outcome: Outcome) -> Next:
     job = os.environ["SLURM_JOB_ID"]
     history = [*attempts.history(rules.run, but=attempt), outcome]
     known = again.patiently(job) if rules.again != "local" else {}
-    fit = len(set(left(rules, known)) - _blamed(rules, outcome)) if restart_here else 0
+    fit = len(set(left(rules, known)) - _blamed(rules, outcome))
     until = course.ends(rules, known, history) - time.time()
     # Near its end a job has no time to wait until a network file system is up to date.
     patience = 0.0 if outcome["class"] in ("time", "preempted") else checkpoint.PATIENCE
@@ -143,7 +139,7 @@ def _finish(attempt: str, outcome: Outcome, following: Next) -> None:
     _go_on(outcome, following)
     _write(attempt, outcome)
     with contextlib.suppress(OSError):
-        os.unlink(token(attempt))
+        os.unlink(attempts.token(attempt))
     events.record(attempt, events.make("ended", code=outcome["exit_code"]))
     events.say(last_line(outcome, attempts.number(attempt)))
 
@@ -154,12 +150,6 @@ def _write(attempt: str, outcome: Outcome) -> None:
         events.write_file(os.path.join(attempt, "outcome.json"), text, 0o666)
     except OSError as problem:  # a full disk must not keep the run from going on
         events.say("outcome.json cannot be written: %s" % problem.strerror)
-
-
-def token(attempt: str) -> str:
-    """Where an attempt's Ray token lies: in a folder that is nobody else's to list."""
-    run, name = os.path.split(attempt)
-    return os.path.join(run, "private", name + ".token")
 
 
 def last_line(outcome: Outcome, number: int) -> str:
