@@ -280,7 +280,10 @@ def test_the_job_proves_that_it_can_resume_before_it_starts_anything() -> None:
         )
     )
     assert "--checkpoints=/shared/outputs/first/checkpoints\n" in script
-    line = '"${node[@]}" preflight "${course[@]}" --token --resume -- "${inspect[@]}"'
+    line = (
+        '"${node[@]}" preflight "${course[@]}" --output=/shared/outputs/first --token --resume '
+        '-- "${inspect[@]}"'
+    )
     assert script.index("--framework=nemo-rl") < script.index(line) < script.index("ray=(")
     assert shellcheck(script) == ""
 

@@ -137,7 +137,11 @@ def test_how_a_run_gets_another_job(words: list[str], again: str, requeue: bool)
     assert f" --again={again} " in script
     assert ("\n#SBATCH --requeue\n" in script) == requeue
     assert ("\n#SBATCH --no-requeue\n" in script) != requeue
-    assert ("\n#SBATCH --no-kill\n" in script) == (again != "none")
+    # A job without its node is kept only where a spare can take over, and watched then.
+    assert "\n#SBATCH --no-kill\n" not in script
+    with_spare = str(request("b300-colocated", "job.spares=1", *words))
+    assert ("\n#SBATCH --no-kill\n" in with_spare) == (again != "none")
+    assert (" guard " in with_spare) == (again != "none")
     total = 3 * 24 * 3600 if "job.total_time=3-00:00:00" in words else 0
     assert f" --total-time={total} " in script
 

@@ -23,7 +23,8 @@ class Heard(Steps):
     def __init__(self, attempt: Path) -> None:
         self.shown: list[bytes] = []
         self.parts: list[bytes] = []
-        super().__init__(str(attempt), self.shown.append, self.parts.append)
+        self.kinds: list[str] = []
+        super().__init__(str(attempt), self.shown.append, self.parts.append, self.kinds.append)
 
     @property
     def said(self) -> bytes:
@@ -104,9 +105,9 @@ def test_a_real_driver_s_output_is_whole(heard: Heard) -> None:
     said = event("entry-started", pid=4).decode().strip()
     driver = f"printf 'a\\nloss 0.'; sleep 0.1; echo '{said}'; printf '5\\nno end'"
     heard.run(RAY, driver)
-    heard.tear_down(True, [], ["n1"])
+    heard.tear_down(True, ["n1"])
     assert heard.said == b"a\nloss 0.5\nno end"
-    assert [told["beam-slurm"] for told in heard.events] == ["entry-started"]
+    assert [told["beam-slurm"] for told in heard.events] == heard.kinds == ["entry-started"]
     assert heard.ray.returncode == 0
 
 
@@ -183,7 +184,7 @@ def test_what_srun_says_of_a_node(
         return
     assert heard.failure is not None
     assert (heard.failure["node"], heard.failure["why"], heard.guessed) == (node, why, guessed)
-    assert bool(heard.failure.get("lost")) == lost
+    assert heard.lost == ({node} if lost else set())
 
 
 def test_whose_word_counts(heard: Heard) -> None:
@@ -226,11 +227,12 @@ def test_nobody_waits_for_a_lost_node(
     Path("words").write_bytes(event("node-cleared", node="n1"))
     heard.run(STOPS % (":", FOREVER), driver, until=lambda: all(map(Path.exists, BOTH)))
     began = time.monotonic()
-    heard.tear_down(True, ["n2"], nodes)
+    heard.lost.add("n2")
+    heard.tear_down(True, nodes)
     assert time.monotonic() - began < steps.TEARDOWN / 2
     assert Path("asked").exists()
     assert heard.ray.wait(PATIENCE) == -signal.SIGKILL
-    assert heard.driver.wait(PATIENCE) in (3, -signal.SIGKILL)
+    assert heard.driver.wait(PATIENCE) in (3, -signal.SIGTERM, -signal.SIGKILL)
 
 
 def test_a_lost_node_does_not_cut_the_entry_s_last_words_short(
@@ -240,7 +242,8 @@ def test_a_lost_node_does_not_cut_the_entry_s_last_words_short(
     Path("words").write_bytes(event("node-cleared", node="n1"))
     driver = f"trap 'sleep 1.5; echo saved; exit 4' TERM; touch in; {FOREVER}"
     heard.run(STOPS % ("exit", FOREVER), driver, until=lambda: all(map(Path.exists, BOTH)))
-    heard.tear_down(True, ["n2"], ["n1", "n2"])
+    heard.lost.add("n2")
+    heard.tear_down(True, ["n1", "n2"])
     assert (heard.driver.returncode, heard.said) == (4, b"saved\n")
 
 
@@ -253,7 +256,7 @@ def test_a_step_that_does_not_end_by_itself_is_told_and_then_killed(
     heard.run(
         stubborn % "ray", stubborn % "driver", until=lambda: all(path.exists() for path in both)
     )
-    heard.tear_down(True, [], ["n1"])
+    heard.tear_down(True, ["n1"])
     heard.turn(0)
     heard.ray.wait(PATIENCE)
     assert heard.driver.wait(PATIENCE) == heard.ray.returncode == -signal.SIGKILL

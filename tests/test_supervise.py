@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -42,16 +45,20 @@ class Supervise:
         attempt.mkdir(exist_ok=True)
         steps = [["bash", "-c", ray, "ray"], ["bash", "-c", WAIT + driver, "driver"]]
         options = [f"--attempt={attempt}", "--on=n1,n2", "--", "4"]
-        done = subprocess.run(
+        done = subprocess.Popen(
             [*node, "supervise", *course(self.folder, *rules), *options, *steps[0], *steps[1]],
             cwd=attempt,
             env=environment(**{"WORD": "", "CODE": "0", **more}),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=PATIENCE,
+            start_new_session=True,
         )
-        self.log, self.words = done.stdout, done.stderr
+        try:
+            self.log, self.words = done.communicate(timeout=PATIENCE)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # of a test that has failed
+                os.killpg(done.pid, signal.SIGKILL)
         found = json.loads((attempt / "outcome.json").read_text())
         assert done.returncode == found["exit_code"]
         return found  # type: ignore[no-any-return]
@@ -62,8 +69,9 @@ class Supervise:
         return [told["beam-slurm"] for told in attempts.told(str(self.folder / "attempt-0"))]
 
 
-# What each driver begins with: ``end CODE`` ends it as ``drive`` does.
+# What each driver begins with: its entry has started, and ``end CODE`` ends it as ``drive`` does.
 WAIT = """
+echo '{"beam-slurm": "entry-started", "time": 1}'
 end() { echo "{\\"beam-slurm\\": \\"entry-ended\\", \\"time\\": 1, \\"code\\": $1}"; exit $1; }
 until [[ -e up ]]; do sleep 0.05; done
 """
@@ -211,7 +219,7 @@ def test_it_ends_when_a_newer_whole_checkpoint_is_there(tmp_path: Path, stop: st
     assert facts(found) == TIME
     assert "the checkpoint of step 40 is whole" in supervise.words
     assert (tmp_path / "attempt-0" / "told").exists()
-    assert sentinel.exists() == (stop == "sentinel")
+    assert not sentinel.exists()  # the next attempt would take it for its own
 
 
 def test_it_does_not_wait_longer_than_there_is_time(tmp_path: Path) -> None:
@@ -239,6 +247,14 @@ def test_an_entry_that_fails_in_its_last_minutes_has_failed(tmp_path: Path) -> N
     driver = f"trap 'end 3' USR1; {STEP}{WARNED}{FOREVER}"
     _, found = warned(tmp_path, "signal", driver)
     assert (found["class"], found["component"], found["exit_code"]) == ("framework", "entry", 3)
+
+
+def test_an_entry_that_ends_well_before_its_last_step_has_failed(tmp_path: Path) -> None:
+    """A pipe or a trailing command hides the code of what has failed."""
+    found = Supervise(tmp_path).run(RAY, STEP + "end 0")
+    assert (found["state"], found["class"], found["component"]) == ("failed", "framework", "entry")
+    assert found["exit_code"] == 70
+    assert "ended with 0 after step 30 of 100" in found["cause"]
 
 
 # --- the watchdog ---------------------------------------------------------------------------
@@ -287,7 +303,7 @@ def test_who_saves_is_not_silent(tmp_path: Path) -> None:
 def test_a_run_begins_again_in_the_same_process_until_the_brake(tmp_path: Path) -> None:
     node = program(tmp_path)
     rules = course(tmp_path, "--max-restarts=9", checkpoints=tmp_path / "checkpoints")
-    (tmp_path / "checkpoints").mkdir()
+    demo(tmp_path / "checkpoints", 4)
     # Attempt 1 comes further than attempt 0, attempts 2 and 3 do not.
     driver = 'echo "step $((N < 2 ? 5 + N : 6))/100 reward 0"; end 3'
     (tmp_path / "script.sbatch").write_text(f"""
@@ -312,7 +328,7 @@ def test_a_run_begins_again_in_the_same_process_until_the_brake(tmp_path: Path) 
     history = attempts.history(str(tmp_path))
     assert [past["steps"]["last"] for past in history] == [5, 6, 6, 6]
     assert [(past["next"] or {}).get("how") for past in history] == ["here"] * 3 + [None]
-    assert [past["next"]["resumes"] for past in history[:3]] == [None] * 3
+    assert [past["next"]["resumes"] for past in history[:3]] == [4] * 3
     assert history[3]["stopped"] == "two attempts have brought no new step"
     last = done.stderr.strip().splitlines()[-1]
     assert "it does not go on: two attempts have brought no new step" in last

@@ -10,7 +10,7 @@ class Check(NamedTuple):
     """What was looked at, what is there, what should be, and what to do.
 
     ``verdict`` is OK, WARN, FAIL, or UNKNOWN where this node cannot tell; ``do`` may be "" if OK.
-    ``lasting``: False where the last attempt's remains may be the reason, and gone next time.
+    ``lasting`` is False where the last attempt's remains may be the reason, and gone next time.
     """
 
     name: str

@@ -16,6 +16,8 @@ NAMES = ("gpus", "gpu-type", "gpu-memory", "ecc", "xid", "clocks", "gpu-processe
 SMI = 30.0  # seconds that nvidia-smi gets: it opens every GPU, one after the other
 AGAIN = 1.0  # seconds until clocks are looked at once more: a change of state holds them shortly
 NEAR = 0.9  # data sheets round up, and the driver keeps some memory for itself
+KERNEL_LOG = "/dev/kmsg"
+RECORD = 8192  # bytes of the kernel's longest record, and some
 STRAY = 0.05  # part of a GPU's memory that the driver alone never takes
 
 ABSENT = "nvidia-smi is not here"
@@ -71,12 +73,12 @@ def records(seconds: float = 5.0) -> List[str]:
         OSError: it is not here, or this user may not read it.
     """
     found = []
-    handle = os.open(gpus.KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    handle = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
             try:
-                record = os.read(handle, gpus.RECORD)
+                record = os.read(handle, RECORD)
             except BlockingIOError:
                 break
             except OSError as error:

@@ -5,17 +5,13 @@ older one does not have) is None or left out. Fields: ``nvidia-smi --help-query-
 https://docs.nvidia.com/deploy/xid-errors/
 """
 
-import errno
 import os
 import re
-import time
 import xml.etree.ElementTree as ET
 from typing import Iterable, List, NamedTuple, Optional, Tuple
 
 from beam_slurm.node import check
 
-KERNEL_LOG = "/dev/kmsg"
-RECORD = 8192  # bytes of the kernel's longest record, and some
 YES = ("Yes", "Active")
 
 # Why clocks may be below what was asked for. Left out: idle, application clocks, the power limit
@@ -129,31 +125,6 @@ def own(gpus: List[Gpu], given: List[str]) -> List[Gpu]:
         return gpus
     mine = [gpu for gpu in gpus if {str(gpu.minor), gpu.uuid} & set(given)]
     return mine if given and len(mine) == len(given) else gpus
-
-
-def kernel_log(seconds: float = 5.0) -> List[str]:
-    """Lines of the kernel log since boot, as far as the kernel still has them.
-
-    Raises:
-        OSError: it is not here, or this user may not read it.
-    """
-    lines = []
-    handle = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
-    deadline = time.monotonic() + seconds
-    try:
-        while time.monotonic() < deadline:
-            try:
-                record = os.read(handle, RECORD)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno != errno.EPIPE:  # overwritten while we read: go on behind it
-                    raise
-                continue
-            lines.append(record.decode(errors="replace").partition(";")[2].partition("\n")[0])
-    finally:
-        os.close(handle)
-    return lines
 
 
 def xids(lines: Iterable[str]) -> List[Xid]:

@@ -69,8 +69,8 @@ def main(argv: List[str]) -> int:
     args = _options(argv)
     began = time.time()
     rules = course.rules(args)
-    blamed = attempts.blamed(args.run)
     attempt = attempts.begin(args.run)
+    blamed = attempts.blamed(args.run)
     later = attempts.number(attempt) > 0
     told = []  # type: List[int]
     outcome = of_nothing(began, os.environ["SLURM_JOB_ID"], again.restarts())

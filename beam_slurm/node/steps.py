@@ -66,6 +66,7 @@ class Steps:
         self.cleared = set()  # type: set[str]  # nodes that have said their last word
         self.killing = False  # from here on, what srun says of dying tasks is our own doing
         self.over = False  # decided: what nodes say now is of the teardown
+        self.first = ""  # the step that had ended by then
         self.rest = b""  # of the Ray step: a line that has no end yet
         self.held = b""  # of the driver: what may be an event
         self.line = b""  # of the driver: a line that has no end yet
@@ -129,7 +130,7 @@ class Steps:
             end_driver: the entry is told to end too; else it has, or is told by Slurm.
             nodes: all nodes, the head first; nobody waits for those that are lost.
         """
-        self.over = True
+        self.over, self.first = True, self.ended
         if end_driver and self.driver.poll() is None:
             self.driver.terminate()
         if self.ray.poll() is None:
@@ -245,7 +246,7 @@ class Steps:
                 self.show(b"beam-slurm: %s\n" % text.encode())
             # Once the run is decided, that is our own doing. But Ray's word on a death that came
             # before, with its log, may come after the end of the entry that died of it.
-            if self.over and "log" not in event:
+            if self.over and self.first != "ray" and "log" not in event:
                 return
             self.fail(event)
             return
