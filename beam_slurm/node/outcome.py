@@ -123,6 +123,8 @@ def _by_slurm(attempt: "Supervisor", code: int) -> Dict[str, Any]:
         word = "preempted"
     if word == "time":
         return _out_of_time(attempt)
+    if word == "node":
+        return _node_failure(known, attempt)
     if word in ("preempted", "requeued"):
         return taken(word, known, attempt.restart)
     return cancelled() if attempt.cancelled else {}
@@ -133,6 +135,18 @@ def reason(known: again.Fields, restart: int, began: float) -> str:
     if again.times(known) > restart:
         return "requeued"
     return "preempted" if again.preempted(known, began) else ""
+
+
+def _node_failure(known: again.Fields, attempt: "Supervisor") -> Dict[str, Any]:
+    """The outcome where Slurm ends the job for a node, before we have noticed."""
+    by_itself = again.times(known) > attempt.restart or attempt.rules.again == "requeue"
+    return {
+        "class": "node",
+        "component": "slurm",
+        "exit_code": NOT_UP,
+        "cause": "Slurm ended the job: one of its nodes has failed",
+        **({"slurm": "Slurm requeues a job that loses a node"} if by_itself else {}),
+    }
 
 
 def taken(word: str, known: again.Fields, restart: int) -> Dict[str, Any]:

@@ -160,10 +160,15 @@ class Steps:
         self.heard(self.held)
 
     def kill(self) -> None:
-        """End both at once, whatever they say."""
-        for step in (getattr(self, name, None) for name in ("driver", "ray")):
-            if step and step.poll() is None:
-                step.terminate()
+        """End both, whatever they say; one of them may not have begun."""
+        begun = [step for name in ("driver", "ray") if (step := getattr(self, name, None))]
+        for step in begun:
+            step.terminate()
+        for step in begun:
+            try:
+                step.wait(TEARDOWN)
+            except subprocess.TimeoutExpired:
+                step.kill()
 
     def clean(self) -> None:
         """A task that was killed could not tidy up, and srun killed the others with it."""
