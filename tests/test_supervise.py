@@ -363,3 +363,14 @@ def test_the_end_of_the_job_ends_it(
     found = Supervise(tmp_path).run(RAY, STEP + "end 3", *rules, "--save-every=50", PATH=path)
     assert ((found["next"] or {}).get("how"), found["stopped"]) == (how, stopped)
     assert found["exit_code"] == 3
+
+
+def test_a_job_that_slurm_ends_for_a_node_was_not_cancelled(tmp_path: Path) -> None:
+    """Both get SIGTERM; only Slurm's own words tell them apart."""
+    word = (
+        "slurmstepd-n1: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-29T10:00:00 "
+        "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
+    )
+    ray = f"touch up; echo '{word}'; sleep 0.3; kill $PPID; exit 143"
+    found = Supervise(tmp_path).run(ray, "sleep 600")
+    assert (found["state"], found["class"], found["exit_code"]) == ("failed", "node", 69)
