@@ -59,6 +59,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
     checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
     site = {
         "container": "bare",
+        "preflight": {"scratch": "off"},  # a host's own storage is the machine's memory here
         "outputs_gb": 100_000,  # what this machine has free holds no checkpoint of 501B
         "paths": {"runs": str(folder / "runs"), "venv": sys.prefix, **places, **checkouts},
         # The workers that Ray starts ahead would be many processes for few cores.
