@@ -368,7 +368,7 @@ def test_a_node_that_is_not_fit_is_left_out(
     assert len(run.attempts) == attempts
     assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
     first = run.attempts[0]
-    (bad,) = [c for c in first.preflight["nodes"]["node2"]["checks"] if c["verdict"] == "fail"]
+    (bad,) = [c for c in first.preflight["node2"]["checks"] if c["verdict"] == "fail"]
     assert bad["name"] == "tmp"
     assert "Read-only" in bad["have"]
     if attempts == 2:
@@ -398,7 +398,7 @@ def test_too_little_room_on_one_node_s_disk(faults: Faults, tmp_path: Path) -> N
     assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
     (bad,) = [
         check
-        for check in run.attempts[0].preflight["nodes"]["node2"]["checks"]
+        for check in run.attempts[0].preflight["node2"]["checks"]
         if check["verdict"] == "fail"
     ]
     assert bad["name"] == "scratch"
@@ -418,7 +418,7 @@ def test_an_output_folder_that_one_node_does_not_share(faults: Faults, tmp_path:
         faults.cluster.exec("node2", ["umount", str(out)])
     faults.trained_on(run)
     assert run.attempts[-1].outcome["nodes"] == ["node1", "node3"]
-    assert "another folder" in str(run.attempts[0].preflight["nodes"]["node2"])
+    assert "another folder" in str(run.attempts[0].preflight["node2"])
     faults.clean(run)
 
 
