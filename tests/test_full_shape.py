@@ -54,6 +54,8 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
     places = {name: str(folder / name) for name in ("models", "datasets", "outputs")}
     for place in places.values():
         Path(place).mkdir()
+    for name in ("Beam", "Beam-1.0-501B-A23B"):  # each framework has its own name for it
+        Path(places["models"], name).mkdir()
     places["scratch"] = "/tmp"
     checkouts = {name: str(CHECKOUTS / name.replace("_", "-")) for name in ("skyrl", "miles")}
     checkouts["nemo_rl"] = str(CHECKOUTS / "nemo-rl")
@@ -72,6 +74,7 @@ def launch(shape: Shape, profile: str, folder: Path) -> tuple[Seen, dict[str, st
             *(COMMAND, "submit", "--profile", profile, "--wait", "--json"),
             *("--set", "ray.deadline_s=400", "--set", "ray.object_store_gb=0.1"),
             *("--set", "job.time=0:15:00", "--set", "recipe.storage.nvme_gb=1"),
+            *("--max-restarts", "0"),
         ],
         cwd=folder,
         env={**clean_environment(folder, shape.cluster), "WANDB_API_KEY": KEY},

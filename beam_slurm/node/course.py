@@ -118,6 +118,9 @@ def after(
     last = history[-1]
     if last["class"] == "config":
         return Next("", "it would fail again: see its cause")
+    alike = last["component"] == "preflight" and last["class"] != "node" and not last["blamed"]
+    if alike and not any(past["entered"] for past in history):
+        return Next("", "its nodes are alike in it, so it is a setting or the storage")
     if _used_up(given, history):
         return Next("", "its time is used up")
     why = in_vain(given, history)
