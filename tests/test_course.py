@@ -334,3 +334,11 @@ def test_all_that_attempts_blame_is_left_out_for_a_day(tmp_path: Path) -> None:
     assert attempts.blamed(str(tmp_path)) == {"n1", "n3"}
     (path / "outcome.json").write_text("[half")  # not ours to trust
     assert attempts.blamed(str(tmp_path)) == {"n1"}
+
+
+def test_what_earlier_attempts_have_left_on_a_node_is_found_by_its_name(tmp_path: Path) -> None:
+    """By job and attempt, as templates/ray_address.j2 names it."""
+    for job in ("17", "18"):
+        attempts.write_off(attempts.begin(str(tmp_path)), job=job)
+    now = attempts.begin(str(tmp_path))
+    assert attempts.names_before(now) == ["17-0", "18-1"]

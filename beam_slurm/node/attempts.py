@@ -56,6 +56,12 @@ def folders(run: str) -> List[str]:
     return [os.path.join(run, name) for name in sorted(found, key=lambda name: int(name[8:]))]
 
 
+def names_before(attempt: str) -> List[str]:
+    """What earlier attempts of this run are called on the nodes: JOB-ATTEMPT, as in their paths."""
+    earlier = [folder for folder in folders(os.path.dirname(attempt)) if folder != attempt]
+    return ["%s-%d" % (outcome(folder).get("job"), number(folder)) for folder in earlier]
+
+
 def history(run: str, but: str = "") -> List[Outcome]:
     """The outcomes of all attempts that are over, oldest first; not of the attempt ``but``."""
     found = [outcome(folder) for folder in folders(run) if folder != but]

@@ -16,6 +16,7 @@ from typing import List, Optional, Set
 
 from beam_slurm.node import (
     address,
+    attempts,
     events,
     fit,
     keep,
@@ -114,6 +115,9 @@ class Task:
         args = self.args
         try:
             fit.check(args.gpus, args.object_store)
+            # Slurm kills the steps of a first node that has died, and nobody has tidied up.
+            for name in attempts.names_before(args.attempt):
+                fit.remove_folder(os.path.join(os.path.dirname(args.temp), "beam-" + name))
             fit.private_folder(args.temp)
             if args.scratch:
                 fit.private_folder(args.scratch, args.scratch_need)
