@@ -162,6 +162,8 @@ def _ask(words: List[str], folder: str = "/") -> Tuple[int, str]:
         for name, value in os.environ.items()
         if name in KEPT or not name.startswith(OURS)
     }
+    # A requeue ends all processes of the job at once, and what is said after it must still be said.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     try:
         done = subprocess.run(
             words,
@@ -177,4 +179,6 @@ def _ask(words: List[str], folder: str = "/") -> Tuple[int, str]:
         return 1, "%s timed out" % words[0]
     except OSError as problem:
         return 127, "%s: %s" % (words[0], problem.strerror)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return done.returncode, (done.stdout or done.stderr).decode(errors="replace").strip()
