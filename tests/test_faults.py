@@ -36,7 +36,7 @@ TRAINING = [
 def small(slurm_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A little file system that all hosts share."""
     folder = tmp_path_factory.mktemp("small")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "small", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "small", folder], check=True)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 
