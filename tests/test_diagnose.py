@@ -336,8 +336,8 @@ CASES = {
     ),
     "read-only": Case(
         "storage",
-        "[Errno 30] Read-only file system: '/root/.cache'",
-        "OSError: [Errno 30] Read-only file system: '/root/.cache'\n",
+        "[Errno 30] Read-only file system: '/home/me/.cache'",
+        "OSError: [Errno 30] Read-only file system: '/home/me/.cache'\n",
     ),
     "a damaged model": Case(
         "storage",
