@@ -246,3 +246,10 @@ def test_a_profile_that_starts_from_nothing_is_told_of_extends(tmp_path: Path) -
     with pytest.raises(BeamSlurmError, match="is missing") as caught:
         resolve(str(tmp_path / "mine.yaml"))
     assert "extends: NAME" in (caught.value.remedy or "")
+
+
+def test_a_mode_without_quotes_is_the_mode_that_was_meant(no_site: None) -> None:
+    """YAML reads 0750 as a number."""
+    for text in ("0750", "'0750'"):
+        made = profiles.resolve("demo", settings=profiles.parse_settings([f"site.run_mode={text}"]))
+        assert made.profile.site.run_mode == "0750"

@@ -151,6 +151,12 @@ class Site(Model):
             _variable(name)
         return value
 
+    @field_validator("run_mode", mode="before")
+    @classmethod
+    def _mode(cls, value: object) -> object:
+        # YAML takes 0750 for an octal number, which is what was meant.
+        return f"0{value:o}" if type(value) is int else value
+
     @field_validator("preflight")
     @classmethod
     def _checks(cls, value: dict[str, str]) -> dict[str, str]:
