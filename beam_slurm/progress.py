@@ -77,9 +77,8 @@ class Watcher:
         self._expression = ""
         self._watch = Watch(run, clock)
         self._profile = profile_of(run)
-        framework = str(run.manifest.get("framework"))
-        self._reader = metrics.reader(framework, run.output)
-        self._no_metrics = "" if self._reader else metrics.not_read(framework, run.output)
+        self._reader = metrics.reader(run)
+        self._no_metrics = "" if self._reader else metrics.not_read(run)
 
     @property
     def note(self) -> str:

@@ -33,7 +33,7 @@ def submit(request: JobRequest) -> runs.Run:
     if not request.local:
         checks.cluster(request)
     first = not request.run.parent.exists()
-    run = _folder(request)
+    run = prepare(request)
     try:
         if request.local:
             run.record(pid=_start_here(run))
@@ -50,7 +50,12 @@ def submit(request: JobRequest) -> runs.Run:
     return run
 
 
-def _folder(request: JobRequest) -> runs.Run:
+def prepare(request: JobRequest, **facts: Any) -> runs.Run:
+    """The run folder with everything that the job needs; ``facts`` go into its manifest.
+
+    Raises:
+        BeamSlurmError: it cannot be made; then nothing is left of it.
+    """
     profile = request.profile
     resolved: dict[str, Any] = json.loads(profile.model_dump_json())
     return runs.create(
@@ -71,6 +76,7 @@ def _folder(request: JobRequest) -> runs.Run:
             "nodes": profile.hardware.nodes,
             "gpus_per_node": profile.hardware.gpus_per_node,
             "steps": profile.recipe.steps,
+            **facts,
         },
         mode=int(profile.site.run_mode, 8),
     )

@@ -12,6 +12,7 @@ from folders import evaluate, train
 from beam_slurm import metrics
 from beam_slurm.metrics.demo import LONGEST, DemoReader, parse
 from beam_slurm.metrics.schema import Checkpoint, Evaluation, Step
+from beam_slurm.runs import Run
 
 
 @pytest.fixture
@@ -29,23 +30,27 @@ def steps(reader: DemoReader) -> list[int]:
 
 
 def test_reader_belongs_to_the_framework(tmp_path: Path) -> None:
-    found = metrics.reader("demo", tmp_path)
+    run = Run(tmp_path)
+    run.record(framework="demo", nodes=2, gpus_per_node=8)
+    found = metrics.reader(run)
     assert isinstance(found, DemoReader)
-    assert found.path == tmp_path / "metrics.jsonl"
-    assert metrics.reader("nemo-rl", tmp_path) is None
-    said = metrics.not_read("nemo-rl", Path("/shared/out/run-1"))
+    assert (found.path, found.gpus) == (tmp_path / "output/metrics.jsonl", 16)
+    run.record(framework="nemo-rl", output="/shared/out/run-1")
+    assert metrics.reader(run) is None
+    said = metrics.not_read(run)
     assert "nemo-rl runs are not read yet" in said
     assert "/shared/out/run-1" in said
 
 
 def test_every_field_arrives(path: Path) -> None:
     write(path, train(1), evaluate(1, 0.25), {"type": "checkpoint", "step": 1, "path": "/c"})
-    reader = DemoReader(path)
+    reader = DemoReader(path, gpus=8)
     assert reader.read()
     (step,) = reader.history.steps
     for name, value in train(1).items():
-        if name != "type":
+        if name not in ("type", "tokens_per_second"):
             assert getattr(step, name) == value
+    assert step.tokens_per_second_per_gpu == train(1)["tokens_per_second"] / 8
     assert reader.history.evaluation == Evaluation(
         1, "held-out", evaluate(1, 0)["time"], 0.25, 20, 80, 7.0
     )

@@ -21,8 +21,10 @@ class DemoReader:
     inside, where the run was killed and its next life wrote on.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, gpus: int = 0) -> None:
+        """``gpus``: how many the run has; 0 if nobody knows."""
         self.path = path
+        self.gpus = gpus
         self.history = History()
         self._offset = 0
         self._inode = 0
@@ -38,7 +40,7 @@ class DemoReader:
                     if not line.endswith(b"\n") and len(line) < LONGEST:
                         break
                     self._offset += len(line)
-                    record = parse(line)
+                    record = parse(line, self.gpus)
                     if record:
                         self.history.add(record)
                         found = True
@@ -53,8 +55,8 @@ class DemoReader:
         self._inode = about.st_ino
 
 
-def parse(line: bytes) -> Record | None:
-    """The record in one line; None for anything else."""
+def parse(line: bytes, gpus: int = 0) -> Record | None:
+    """The record in one line of a run on ``gpus`` GPUs; None for anything else."""
     fields = _json(line) or _json(line[max(line.rfind(b'{"type"'), 0) :])
     if not fields:
         return None
@@ -64,6 +66,8 @@ def parse(line: bytes) -> Record | None:
     time = _number(fields.get("time"))
     if fields.get("type") == "train":
         numbers = {name: _number(fields.get(name)) for name in _NUMBERS}
+        speed = _number(fields.get("tokens_per_second"))
+        numbers["tokens_per_second_per_gpu"] = speed / gpus if speed is not None and gpus else None
         return Step(step, _integer(fields.get("steps")), time, **numbers)
     if fields.get("type") == "eval":
         return Evaluation(

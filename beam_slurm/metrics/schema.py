@@ -25,8 +25,10 @@ class Step:
     logprob_diff: float | None = None  # mean |rollout - training| log-probability of a token
     step_time: float | None = None  # seconds, all of the step
     generation_time: float | None = None  # seconds of step_time
+    logprob_time: float | None = None  # seconds of step_time, for log-probabilities alone
     training_time: float | None = None  # seconds of step_time
-    tokens_per_second: float | None = None
+    transfer_time: float | None = None  # seconds of step_time, new weights to the engines
+    tokens_per_second_per_gpu: float | None = None  # of all the run's GPUs, prompts included
 
 
 @dataclass(frozen=True, slots=True)

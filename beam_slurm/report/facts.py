@@ -143,8 +143,7 @@ def gather(run: Run, state: State | None = None) -> Facts:
     Where Slurm does not answer, the run's own files must do: see ``state_of``.
     """
     manifest, profile = run.manifest, profile_of(run)
-    framework = str(manifest.get("framework"))
-    reader = metrics.reader(framework, run.output)
+    reader = metrics.reader(run)
     if reader:
         reader.read()
     return Facts(
@@ -154,7 +153,7 @@ def gather(run: Run, state: State | None = None) -> Facts:
         state=state or state_of(run),
         attempts=run.attempts,
         history=reader.history if reader else None,
-        no_metrics="" if reader else metrics.not_read(framework, run.output),
+        no_metrics="" if reader else metrics.not_read(run),
     )
 
 
