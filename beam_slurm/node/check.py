@@ -1,4 +1,4 @@
-"""One answer about a node, and the one way in which preflight asks a program for one."""
+"""One answer about a node, and the one way in which a program of it is asked."""
 
 import subprocess
 from typing import Any, Dict, List, NamedTuple

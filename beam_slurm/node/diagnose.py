@@ -18,8 +18,10 @@ from typing import (
     Tuple,
 )
 
-from beam_slurm.node.causes import CAUSE, DEFAULTS, EFFECT, OUT_OF_TIME, RULES, VAGUE, Rule
+from beam_slurm.node.causes import DEFAULTS, RULES
+from beam_slurm.node.causes_machine import OUT_OF_TIME
 from beam_slurm.node.raylog import how
+from beam_slurm.node.rule import CAUSE, EFFECT, VAGUE, Rule
 
 TIME_UP = 75  # the job's exit code where it ran out of time unfinished
 ENDED = 143  # the job's exit code where it was ended from outside

@@ -6,12 +6,11 @@ what /proc tells: which threads sleep, and in which call of the kernel.
 
 import os
 import shutil
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import List, NamedTuple, Optional, Tuple
 
-from beam_slurm.node import events, processes
+from beam_slurm.node import check, events, processes
 from beam_slurm.node.mask import Mask
 
 AT_ONCE = 8  # py-spy reads the symbols of a large process for about a second of one core
@@ -165,20 +164,12 @@ def _ask(words: List[str], seconds: float) -> Tuple[str, bool]:
     if seconds <= 0:
         return "the time was up", False
     try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as problem:
+        done = check.ask(words, seconds)
+    except (FileNotFoundError, check.Silent) as problem:
         return "py-spy: %s" % problem, False
-    said = (done.stdout if done.returncode == 0 else done.stderr).decode(errors="replace")
-    if done.returncode == 0:
-        return said.rstrip(), True
-    reasons = [line.strip() for line in said.split("Stack backtrace")[0].splitlines()]
+    if done.code == 0:
+        return done.out.rstrip(), True
+    reasons = [line.strip() for line in done.err.split("Stack backtrace")[0].splitlines()]
     return "py-spy: " + " ".join(reason for reason in reasons if reason), False
 
 
