@@ -1,6 +1,7 @@
 # make demo    everything from nothing: a real Slurm of four hosts on this machine, and a real run
 # make test    the suite, against that Slurm
 # make test-faults   every way in which a run can break there: half an hour
+# make test-all   all tests: an hour
 # make lint    ruff, mypy, import-linter, shellcheck
 # make bench   bring-up beside other launchers
 # make clean   remove the environment and everything that was made
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 # Slurm in a box needs root; where it is missing, tests that need it are skipped and say so.
 REQUIRE_SLURM := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo test test-faults lint bench clean system
+.PHONY: demo test test-faults test-all lint bench clean system
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -22,6 +23,9 @@ test: $(VENV)/.dev
 
 test-faults: $(VENV)/.dev
 	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest tests/test_faults.py
+
+test-all: $(VENV)/.dev
+	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
