@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from beam_slurm.runs import Run
 
 T0 = 1_800_000_000.0  # when the batch script began
@@ -30,6 +32,62 @@ def make(root: Path, name: str = "demo-1a2b3c", **manifest: Any) -> Run:
     run.record(**{**facts, **manifest})
     (path / "profile.yaml").write_text("name: demo\nrecipe:\n  reference: []\n")
     return run
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "nemo-rl": {
+        "name": "h200-colocated",
+        "nodes": 16,
+        "steps": 200,
+        "prompts_per_step": 32,
+        "updates_per_step": 1,
+        "sets": ["aime2025"],
+    },
+    "skyrl": {
+        "name": "b200-lora",
+        "nodes": 4,
+        "steps": 50,
+        "prompts_per_step": 64,
+        "updates_per_step": 2,
+        "sets": ["aime2024", "aime2025"],
+    },
+    "miles": {
+        "name": "miles-h200-async",
+        "nodes": 12,
+        "steps": 100,
+        "prompts_per_step": 32,
+        "updates_per_step": 1,
+        "sets": ["aime2025"],
+    },
+}
+
+
+def of_framework(root: Path, framework: str, **manifest: Any) -> Run:
+    """A run of a published recipe, submitted, with an output folder of its own beside the runs."""
+    recipe = dict(RECIPES[framework])
+    name, nodes, sets = recipe.pop("name"), recipe.pop("nodes"), recipe.pop("sets")
+    output = root / "outputs" / f"{name}-1a2b3c"
+    output.mkdir(parents=True)
+    facts = {
+        "profile": name,
+        "framework": framework,
+        "nodes": nodes,
+        "gpus_per_node": 8,
+        "steps": recipe["steps"],
+        "output": str(output),
+        "checkpoints": f"{output}/checkpoints",
+    }
+    run = make(root, f"{name}-1a2b3c", **{**facts, **manifest})
+    evaluation = {"sets": sets, "every": 5, "problems": 30, "responses_per_problem": 8}
+    recipe |= {"responses_per_prompt": 8, "evaluation": evaluation, "reference": []}
+    (run.path / "profile.yaml").write_text(yaml.safe_dump({"name": name, "recipe": recipe}))
+    return run
+
+
+def say(run: Run, text: str, job: str = "17") -> None:
+    """Append to a job's log."""
+    with (run.path / f"job-{job}.log").open("ab") as log:
+        log.write(text.encode())
 
 
 def event(run: Run, name: str, after: float, attempt: int = 0, **facts: Any) -> None:

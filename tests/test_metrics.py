@@ -1,17 +1,22 @@
-"""The metric records, their history, and the demo's reader on files as runs leave them."""
+"""The metric records, their history, the lines of a file that grows, and the demo's own."""
 
 from __future__ import annotations
 
 import json
 import math
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from folders import evaluate, train
 
 from beam_slurm import metrics
-from beam_slurm.metrics.demo import LONGEST, DemoReader, parse
-from beam_slurm.metrics.schema import Checkpoint, Evaluation, Step
+from beam_slurm.metrics import History, lines
+from beam_slurm.metrics.demo import DemoParser, record
+from beam_slurm.metrics.lines import CHUNK, LONGEST, Lines
+from beam_slurm.metrics.schema import Checkpoint, Evaluation, Resumed, Step
+from beam_slurm.metrics.source import Source
 from beam_slurm.runs import Run
 
 
@@ -25,26 +30,43 @@ def write(path: Path, *records: object, end: str = "\n") -> None:
         file.write("\n".join(json.dumps(record) for record in records) + end)
 
 
-def steps(reader: DemoReader) -> list[int]:
+def demo(path: Path, gpus: int = 0) -> Source:
+    return Source(lambda: [path], lambda: DemoParser(gpus))
+
+
+def steps(reader: Source) -> list[int]:
     return [step.step for step in reader.history.steps]
 
 
-def test_reader_belongs_to_the_framework(tmp_path: Path) -> None:
+def test_a_reader_for_each_framework(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.record(framework="demo", nodes=2, gpus_per_node=8)
-    found = metrics.reader(run)
-    assert isinstance(found, DemoReader)
-    assert (found.path, found.gpus) == (tmp_path / "output/metrics.jsonl", 16)
-    run.record(framework="nemo-rl", output="/shared/out/run-1")
+    for framework in ("demo", "nemo-rl", "skyrl", "miles"):
+        run.record(framework=framework, nodes=2, gpus_per_node=8)
+        reader = metrics.reader(run)
+        assert reader is not None
+        assert not reader.read()
+        assert not reader.history
+    run.record(framework="other", output="/shared/out/run-1")
     assert metrics.reader(run) is None
     said = metrics.not_read(run)
-    assert "nemo-rl runs are not read yet" in said
+    assert "reads no metrics of other runs" in said
     assert "/shared/out/run-1" in said
+
+
+def test_the_demo_of_a_run_knows_its_gpus(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(framework="demo", nodes=2, gpus_per_node=8)
+    (tmp_path / "output").mkdir()
+    write(tmp_path / "output" / "metrics.jsonl", train(1))
+    reader = metrics.reader(run)
+    assert reader is not None
+    assert reader.read()
+    assert reader.history.steps[0].tokens_per_second_per_gpu == 3000 / 16
 
 
 def test_every_field_arrives(path: Path) -> None:
     write(path, train(1), evaluate(1, 0.25), {"type": "checkpoint", "step": 1, "path": "/c"})
-    reader = DemoReader(path, gpus=8)
+    reader = demo(path, gpus=8)
     assert reader.read()
     (step,) = reader.history.steps
     for name, value in train(1).items():
@@ -58,7 +80,7 @@ def test_every_field_arrives(path: Path) -> None:
 
 
 def test_no_file_yet(path: Path) -> None:
-    reader = DemoReader(path)
+    reader = demo(path)
     assert not reader.read()
     assert not reader.history
     assert reader.history.last is None
@@ -68,7 +90,7 @@ def test_no_file_yet(path: Path) -> None:
 
 
 def test_follows_a_growing_file_and_half_a_line(path: Path) -> None:
-    reader = DemoReader(path)
+    reader = demo(path)
     write(path, train(1), train(2), end="")
     reader.read()
     assert steps(reader) == [1]
@@ -84,7 +106,7 @@ def test_follows_a_growing_file_and_half_a_line(path: Path) -> None:
 def test_killed_inside_a_line_then_resumed(path: Path) -> None:
     path.write_text(json.dumps(train(1)) + "\n" + json.dumps(train(2))[:30])
     write(path, train(2, reward=0.5))
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     assert steps(reader) == [1, 2]
     assert reader.history.steps[-1].reward == 0.5
@@ -93,7 +115,7 @@ def test_killed_inside_a_line_then_resumed(path: Path) -> None:
 def test_a_resume_takes_back_what_followed_its_checkpoint(path: Path) -> None:
     write(path, *(train(step, reward=0.0) for step in range(1, 36)), evaluate(30, 0.1))
     write(path, train(21, reward=1.0))
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     assert steps(reader) == list(range(1, 22))
     assert reader.history.last is not None
@@ -103,7 +125,7 @@ def test_a_resume_takes_back_what_followed_its_checkpoint(path: Path) -> None:
 
 def test_the_last_of_two_equal_steps_wins(path: Path) -> None:
     write(path, train(1, reward=0.1), train(1, reward=0.2), evaluate(1, 0.3), evaluate(1, 0.4))
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     assert [step.reward for step in reader.history.steps] == [0.2]
     assert [found.accuracy for found in reader.history.evaluations] == [0.4]
@@ -115,7 +137,7 @@ def test_nan_and_inf_are_news(path: Path) -> None:
         + "9" * 400
         + "}\n"
     )
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     (step,) = reader.history.steps
     assert step.loss is not None
@@ -141,24 +163,37 @@ def test_nan_and_inf_are_news(path: Path) -> None:
     ],
 )
 def test_what_is_no_record_is_passed_over(line: bytes) -> None:
-    assert parse(line) is None
+    assert record(line) is None
 
 
 def test_wrong_types_are_unknown_values() -> None:
-    assert parse(b'{"type":"train","step":3.0,"steps":"80","reward":true,"kl":null}') == Step(3)
+    assert record(b'{"type":"train","step":3.0,"steps":"80","reward":true,"kl":null}') == Step(3)
 
 
 def test_a_line_without_end_costs_no_memory_and_hides_nothing(path: Path) -> None:
     path.write_bytes(b"x" * (3 * LONGEST + 7) + b"\n")
     write(path, train(1))
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     assert steps(reader) == [1]
 
 
+def test_an_evaluation_that_is_redone(path: Path) -> None:
+    write(path, train(20), train(21), evaluate(21, 0.1), train(22))
+    reader = demo(path)
+    reader.read()
+    write(path, train(21))
+    reader.read()
+    assert steps(reader) == [20, 21]
+    assert reader.history.evaluations == []
+    write(path, evaluate(21, 0.2))
+    reader.read()
+    assert [found.accuracy for found in reader.history.evaluations] == [0.2]
+
+
 def test_a_replaced_file_starts_over(path: Path, tmp_path: Path) -> None:
     write(path, train(1), train(2))
-    reader = DemoReader(path)
+    reader = demo(path)
     reader.read()
     other = tmp_path / "other"
     write(other, train(7), train(8), train(9))
@@ -191,3 +226,109 @@ def test_no_interval_without_numbers() -> None:
     assert Evaluation(1, "set", accuracy=1.0, problems=30).interval() == pytest.approx(
         (0.8865, 1.0), abs=5e-5
     )
+
+
+# --- the history --------------------------------------------------------------------------------
+
+
+def test_values_of_a_step_come_one_after_the_other() -> None:
+    history = History()
+    history.add(Step(1, 9, reward=0.5, loss=math.nan))
+    history.add(Step(1, loss=0.25, kl=0.125))
+    history.add(Evaluation(1, "a", accuracy=0.5))
+    history.add(Evaluation(1, "a", responses=240))
+    history.add(Checkpoint(1))
+    history.add(Checkpoint(1, path="/c"))
+    assert history.steps == [Step(1, 9, reward=0.5, loss=0.25, kl=0.125)]
+    assert history.evaluations == [Evaluation(1, "a", accuracy=0.5, responses=240)]
+    assert history.checkpoints == [Checkpoint(1, path="/c")]
+
+
+def test_a_resume_forgets_what_followed() -> None:
+    history = History()
+    for step in range(1, 25):
+        history.add(Step(step, reward=0.1))
+        history.add(Evaluation(step, "a"))
+        history.add(Checkpoint(step))
+    history.add(Resumed(20))
+    for records in (history.steps, history.evaluations, history.checkpoints):
+        assert [record.step for record in records] == list(range(1, 21))
+    history.add(Step(21, loss=0.5))
+    assert history.last == Step(21, loss=0.5)
+    history.add(Resumed(0))
+    assert not history
+
+
+def test_another_source_adds_values_but_no_steps() -> None:
+    one, other = History(), History()
+    one.add(Step(1, reward=0.5, loss=1.0))
+    one.add(Evaluation(0, "a", accuracy=0.5))
+    other.add(Step(1, time=7.0, loss=2.0))
+    other.add(Step(2, loss=3.0))
+    other.add(Evaluation(0, "a", response_length=9.0))
+    other.add(Evaluation(5, "a", accuracy=1.0))
+    found = one.refined(other)
+    assert found.steps == [Step(1, None, 7.0, reward=0.5, loss=2.0)]
+    assert found.evaluations == [Evaluation(0, "a", accuracy=0.5, response_length=9.0)]
+    assert one.steps == [Step(1, reward=0.5, loss=1.0)]
+
+
+# --- lines of a file that grows -----------------------------------------------------------------
+
+
+def test_lines_end_at_newlines_and_carriage_returns(path: Path) -> None:
+    path.write_bytes(b"no\nx 1\rno\rx 2\r\nno x\nx 3")
+    found = Lines(path, (b"x ", b"x\n"))
+    assert list(found.read()) == [b"x 1", b"x 2"]
+    path.open("ab").write(b"4\n")
+    assert list(found.read()) == [b"x 34"]
+    assert list(found.read()) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, CHUNK])
+def test_lines_do_not_depend_on_chunks(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(b"aa x bb y\n\n\rnone\nyx\ryy xx yy\nxy\nend x")
+    monkeypatch.setattr(lines, "CHUNK", size)
+    monkeypatch.setattr(lines, "LONGEST", 6)
+    assert list(Lines(path, (b"x", b"yy")).read()) == [b"aa x b", b"yx", b"yy xx ", b"xy"]
+
+
+def test_a_word_too_far_out_is_not_seen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_bytes(b"no\n" + b"." * LONGEST + b" word\nword\n")
+    for size in (CHUNK, 1000):
+        monkeypatch.setattr(lines, "CHUNK", size)
+        assert list(Lines(path, (b"word",)).read()) == [b"word"]
+
+
+def filled(path: Path, size: int) -> Path:
+    """A file of about ``size`` bytes with a record in the middle of lines that say nothing."""
+    noise = b"(Worker pid=7) nothing of interest in this line\n" * 20_000
+    with path.open("wb") as file:
+        while file.tell() < size:
+            file.write(noise + json.dumps(train(1 + file.tell() // len(noise))).encode() + b"\n")
+    return path
+
+
+def endless(path: Path, size: int) -> Path:
+    """A file of one line, and a record at its end."""
+    with path.open("wb") as file:
+        for _ in range(size // 1_000_000):
+            file.write(b'"type" x ' * 100_000)
+        file.write(b"\n" + json.dumps(train(1)).encode() + b"\n")
+    return path
+
+
+@pytest.mark.parametrize("make", [filled, endless])
+def test_memory_is_bounded(path: Path, make: Callable[[Path, int], Path]) -> None:
+    reader = demo(make(path, 50_000_000))
+    tracemalloc.start()
+    try:
+        assert reader.read()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * CHUNK
+    assert steps(reader)[0] == 1
+    assert len(steps(reader)) == (1 if make is endless else 53)

@@ -231,11 +231,13 @@ def test_a_decision_is_awaited(scene: Scene) -> None:
 
 
 def test_metrics_that_nobody_reads(scene: Scene) -> None:
-    scene.run.record(framework="nemo-rl")
+    scene.run.record(framework="other")
     start(scene)
     folders.bring_up(scene.run)
     _, said = scene.play(lambda: folders.outcome(scene.run))
-    assert "the entry has started; metrics of nemo-rl runs are not read yet" in said
+    assert (
+        "the entry has started; this version of beam-slurm reads no metrics of other runs" in said
+    )
 
 
 # --- attempts -----------------------------------------------------------------------------------

@@ -243,7 +243,7 @@ def test_status_of_no_runs(tmp_path: Path) -> None:
 
 def test_status_lists_newest_first(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
     folders.whole(tmp_path, "old-1")
-    folders.make(tmp_path, "new-1", created=folders.T0, job="18", framework="nemo-rl")
+    folders.make(tmp_path, "new-1", created=folders.T0, job="18", framework="other")
     job["18"] = slurm.Job("18", "PENDING", "Resources")
     lines = call(status, tmp_path).output.splitlines()
     assert lines[0].split() == [
@@ -369,10 +369,10 @@ def test_status_of_a_job_that_is_just_over(tmp_path: Path, job: dict[str, slurm.
 
 
 def test_status_of_a_framework_without_reader(tmp_path: Path) -> None:
-    run = folders.make(tmp_path, framework="nemo-rl", output="/shared/out/demo-1a2b3c")
+    run = folders.make(tmp_path, framework="other", output="/shared/out/demo-1a2b3c")
     folders.outcome(run)
     said = call(status, tmp_path, "demo").output
-    assert "nemo-rl runs are not read yet" in said
+    assert "reads no metrics of other runs" in said
     assert "/shared/out/demo-1a2b3c" in said
 
 
@@ -442,7 +442,7 @@ def test_report_of_nothing(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
     with pytest.raises(BeamSlurmError, match="measured nothing yet") as caught:
         call(report, tmp_path)
     assert caught.value.why == "it is pending: Priority"
-    folders.make(tmp_path, "nemo-1", framework="nemo-rl")
+    folders.make(tmp_path, "nemo-1", framework="other")
     with pytest.raises(BeamSlurmError, match="cannot be drawn"):
         call(report, tmp_path, "nemo-1")
 

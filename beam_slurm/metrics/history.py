@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Step
+from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Step, merged
 
 
 class History:
-    """Steps, evaluations and checkpoints; what is said twice, the last word holds.
+    """Steps, evaluations and checkpoints; what is said twice, the last word holds, value by value.
 
-    A step at or before the newest one means that the run has resumed from a checkpoint: what an
-    earlier life did after that step is no part of the run any more, and is forgotten.
+    After ``Resumed`` what an earlier life did beyond that step is forgotten.
     """
 
     def __init__(self) -> None:
@@ -22,14 +21,33 @@ class History:
 
     def add(self, record: Record) -> None:
         """Take in the next record as the run wrote it."""
-        if isinstance(record, Evaluation):
-            self._evaluations[record.set, record.step] = record
+        if isinstance(record, Step):
+            at = record.step
+            known = self._steps.get(at)
+            self._steps[at] = merged(known, record) if known else record
+        elif isinstance(record, Evaluation):
+            key = record.set, record.step
+            scored = self._evaluations.get(key)
+            self._evaluations[key] = merged(scored, record) if scored else record
         elif isinstance(record, Checkpoint):
-            self._checkpoints[record.step] = record
+            saved = self._checkpoints.get(record.step)
+            self._checkpoints[record.step] = merged(saved, record) if saved else record
         else:
-            if self._steps and record.step < max(self._steps):
-                self._forget_after(record.step)
-            self._steps[record.step] = record
+            self._forget_after(record.step)
+
+    def refined(self, other: History) -> History:
+        """This history with the values that ``other`` has of the same steps and evaluations."""
+        found = History()
+        found._steps = dict(self._steps)
+        found._evaluations = dict(self._evaluations)
+        found._checkpoints = dict(self._checkpoints)
+        for step in other.steps:
+            if step.step in self._steps:
+                found.add(step)
+        for evaluation in other.evaluations:
+            if (evaluation.set, evaluation.step) in self._evaluations:
+                found.add(evaluation)
+        return found
 
     @property
     def steps(self) -> list[Step]:
@@ -57,7 +75,7 @@ class History:
         return self.evaluations[-1] if self._evaluations else None
 
     def _forget_after(self, step: int) -> None:
-        self._steps = {at: record for at, record in self._steps.items() if at < step}
+        self._steps = {at: record for at, record in self._steps.items() if at <= step}
         self._evaluations = {
             key: record for key, record in self._evaluations.items() if record.step <= step
         }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One training step. None is "not said"; nan and inf are kept, for they are news.
 
-    ``step`` counts from 1; ``time`` is seconds since the epoch when the step ended.
+    ``step`` counts from 1; ``time`` is seconds since the epoch when the step ended. Values that are
+    said one after the other come as a record each: see ``merged``.
     """
 
     step: int
@@ -23,12 +25,14 @@ class Step:
     grad_norm: float | None = None  # before clipping
     entropy: float | None = None  # nats per token
     logprob_diff: float | None = None  # mean |rollout - training| log-probability of a token
+    rollout_kl: float | None = None  # between rollout and training policy, nats per token
     step_time: float | None = None  # seconds, all of the step
     generation_time: float | None = None  # seconds of step_time
     logprob_time: float | None = None  # seconds of step_time, for log-probabilities alone
     training_time: float | None = None  # seconds of step_time
     transfer_time: float | None = None  # seconds of step_time, new weights to the engines
-    tokens_per_second_per_gpu: float | None = None  # of all the run's GPUs, prompts included
+    tokens_per_second_per_gpu: float | None = None  # of step_time, of all the run's GPUs
+    generation_throughput: float | None = None  # tokens a second and GPU that generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +79,19 @@ class Checkpoint:
     path: str | None = None
 
 
-Record = Step | Evaluation | Checkpoint
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run goes on after ``step`` steps: what an earlier life did beyond is no part of it."""
+
+    step: int
+
+
+Record = Step | Evaluation | Checkpoint | Resumed
+
+Measured = TypeVar("Measured", Step, Evaluation, Checkpoint)
+
+
+def merged(before: Measured, after: Measured) -> Measured:
+    """Two records of the same step: of each value the last word holds."""
+    said = {it.name: getattr(after, it.name) for it in fields(after)}
+    return replace(before, **{name: value for name, value in said.items() if value is not None})

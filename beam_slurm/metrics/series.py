@@ -44,12 +44,20 @@ METRICS: Mapping[str, Metric] = {
             evaluated=True,
         ),
         Metric("logprob_diff", "log-prob difference", "logprob_diff", "nats", "minimize"),
+        Metric("rollout_kl", "KL rollout/training", "rollout_kl", "nats", "minimize"),
         Metric("loss", "loss", "loss", goal="minimize"),
         Metric("kl", "KL", "kl", "nats", "minimize"),
         Metric("entropy", "entropy", "entropy", "nats"),
         Metric("grad_norm", "gradient norm", "grad_norm", goal="minimize"),
         Metric("step_time", "step time", "step_time", "s", "minimize"),
         Metric("throughput", "tokens/s per GPU", "tokens_per_second_per_gpu", "/s", "maximize"),
+        Metric(
+            "generation_throughput",
+            "generated tokens/s per GPU",
+            "generation_throughput",
+            "/s",
+            "maximize",
+        ),
     )
 }
 

@@ -21,8 +21,8 @@ LONGEST = 8192  # bytes of a line that are looked at; what is beyond is passed o
 KEPT = 200  # lines, for whoever asks why it failed
 
 _LINE = re.compile(rb"[\r\n]")
-_COLOUR = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
-_RAY = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)* pid=\d+(?:, ip=[^)]*)?\) ?")
+COLOUR = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+RAY = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)* pid=\d+(?:, ip=[^)]*)?\) ?")
 
 
 def _table(head: str, *rows: Tuple[str, str]) -> List[Tuple[Pattern[str], str]]:
@@ -30,8 +30,9 @@ def _table(head: str, *rows: Tuple[str, str]) -> List[Tuple[Pattern[str], str]]:
     return [(re.compile(head + pattern), mark) for pattern, mark in rows]
 
 
-_LOGURU = r"(?:\d{4}-\S+ \S+ \| [A-Z]+ *\| \S+ - )?"
-_MILES = r"(?:\[[^\]]*\] \S+:\d+ - )?"
+# What stands before the message in SkyRL's and in Miles' own lines.
+LOGURU = r"(?:\d{4}-\S+ \S+ \| [A-Z]+ *\| \S+ - )?"
+MILES = r"(?:\[[^\]]*\] \S+:\d+ - )?"
 
 # What each line means: a mark ``x`` is the method ``_x`` of Progress. ``n`` is a number of the
 # framework's own kind, ``of`` how many there will be.
@@ -49,7 +50,7 @@ TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
         (r"Max number of steps has been reached", "finishes"),
     ),
     "skyrl": _table(
-        _LOGURU,
+        LOGURU,
         (r"Resuming from global_step: (?P<n>\d+)", "resumes"),
         (r"Training (?:Batches Processed|Step Progress): .*\| \d+/(?P<of>\d+) \[", "total"),
         # A step without it has only drawn more samples, and keeps its number.
@@ -63,7 +64,7 @@ TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
         (r"Training done!", "finishes"),
     ),
     "miles": _table(
-        _MILES,
+        MILES,
         (r"rollout (?P<n>\d+): \{", "begins_from_0"),
         (r"perf (?P<n>\d+): \{.*'perf/(?:actor_)?train_time'", "done_from_0"),
         (r"Timer save_model start", "saving"),
@@ -123,12 +124,12 @@ class Progress:
         self._rest += pieces[-1][: LONGEST - len(self._rest)]
 
     def _line(self, raw: bytes) -> None:
-        line = _COLOUR.sub("", raw.decode(errors="replace")).strip()
+        line = COLOUR.sub("", raw.decode(errors="replace")).strip()
         if not line:
             return
         self.heard += 1
         self.lines.append(line)
-        ray = _RAY.match(line)
+        ray = RAY.match(line)
         text = line[ray.end() :].lstrip() if ray else line
         for pattern, mark in self._table:
             found = pattern.match(text)

@@ -26,7 +26,7 @@ RECENT = 10  # steps that the time left is estimated from
 class Facts:
     """Everything that is known of a run now.
 
-    ``history`` is None where the framework's metrics are not read yet; ``no_metrics`` says so.
+    ``history`` is None where nobody here reads the framework's metrics; ``no_metrics`` says so.
     """
 
     run: Run
@@ -97,13 +97,22 @@ class Facts:
         began = self.attempts[0].began if self.attempts else None
         ended = self.outcome.get("ended")
         if ended is None:
-            last = self.history.last if self.history else None
-            ended = last.time if last else None
+            ended = self._heard()
         return (
             None
             if began is None or ended is None
             else max(round(float(ended) - float(began), 3), 0.0)
         )
+
+    def _heard(self) -> float | None:
+        """When it last said something: a step its time, else its log is the witness."""
+        last = self.history.last if self.history else None
+        if last and last.time is not None:
+            return last.time
+        try:
+            return self.run.log.stat().st_mtime if last and self.run.log else None
+        except OSError:
+            return None
 
     def phases(self) -> list[Phase]:
         """The newest attempt's legs, or the one that has begun since it ended."""
