@@ -200,9 +200,9 @@ def test_the_figure_marks_new_attempts(tmp_path: Path) -> None:
     facts = gather(healed(tmp_path))
     assert facts.history
     assert [step.step for step in facts.history.steps] == list(range(1, 81))
-    assert figure.restarts(facts, facts.history) == [21, 61]
+    assert figure.restarts(facts) == [21, 61]
     pytest.importorskip("matplotlib")
     assert call(report, tmp_path, "demo")
     one = gather(folders.whole(tmp_path, "one-1"))
     assert one.history
-    assert figure.restarts(one, one.history) == []
+    assert figure.restarts(one) == []

@@ -19,7 +19,7 @@ from beam_slurm import slurm
 from beam_slurm.cli.report import report
 from beam_slurm.cli.status import status
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.report import figure, panels, text
+from beam_slurm.report import text
 from beam_slurm.report.asjson import as_json
 from beam_slurm.report.courses import course, courses
 from beam_slurm.report.facts import gather, gather_all, next_steps, seconds_left
@@ -391,11 +391,40 @@ def test_report_draws(tmp_path: Path) -> None:
     run = folders.whole(tmp_path)
     result = call(report, tmp_path, "demo")
     assert result.exit_code == 0
-    assert "held-out" in result.output
     assert "accuracy held-out  11.9 %  95.0 %  95.0 %" in result.output
-    assert size(run.path / "report.png") == (1760, 1184)
-    assert (run.path / "report.png").stat().st_size > 30_000
+    assert "3 min 20 s · 0.222 GPU-hours" in result.output
+    assert result.output.splitlines()[-2:] == [
+        f"page    {run.path}/report.html",
+        f"figure  {run.path}/report.png",
+    ]
+    width, height = size(run.path / "report.png")
+    assert (width, width > height) == (1960, True)
     assert not list(run.path.glob(".*"))
+
+
+def test_report_of_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    for name in ("one-1", "two-2"):
+        folders.whole(tmp_path / "runs", name)
+    # Named twice, a run is still one.
+    result = call(report, Path("runs"), "one", "two", "one-1")
+    assert [line.split()[:3] for line in result.output.splitlines()[1:3]] == [
+        ["one-1", "succeeded", "80/80"],
+        ["two-2", "succeeded", "80/80"],
+    ]
+    assert "11.9 → 95.0 %" in result.output
+    assert sorted(path.name for path in Path("report").iterdir()) == ["report.html", "report.png"]
+    assert not list(Path("runs").glob("*/report.*"))
+    found = json.loads(call(report, Path("runs"), "one", "two", "--json").stdout)
+    assert [run["id"] for run in found] == ["one-1", "two-2"]
+
+
+def test_report_of_an_unknown_run_draws_none(tmp_path: Path) -> None:
+    folders.whole(tmp_path)
+    with pytest.raises(BeamSlurmError, match="there is no run 'other'"):
+        call(report, tmp_path, "demo", "other", "-o", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("steps", [1, 2, 25])
@@ -406,65 +435,53 @@ def test_report_of_little(tmp_path: Path, steps: int) -> None:
     for step in range(1, steps + 1):
         folders.measure(run, folders.train(step, step_time=float("nan"), **empty))
     folders.measure(run, folders.evaluate(0, float("nan")), folders.evaluate(1, 1.0, responses=0))
-    assert call(report, tmp_path, "demo", "-o", str(tmp_path / "x.png")).exit_code == 0
-    assert size(tmp_path / "x.png")
-
-
-def test_report_with_published_results(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    run = folders.whole(tmp_path, steps=200)
-    (run.path / "profile.yaml").write_text(
-        "recipe:\n  reference:\n"
-        "  - {metric: $AIME2025$ accuracy, first: 53.33, last: 65.0}\n"
-        "  - {metric: aime2024, first: 0.5, last: 0.6}\n"
-        "  - {metric: mean response length, first: 3201, last: 2604}\n"
-    )
-    facts = gather(run)
-    assert list(panels.references(facts, "accuracy")) == [
-        ("$AIME2025$ accuracy", 53.33, 65.0),
-        ("aime2024", 50.0, 60.0),
-    ]
-    assert list(panels.references(facts, "length")) == [("mean response length", 3201, 2604)]
-    assert list(panels.references(facts, "reward")) == []
-    assert call(report, tmp_path, "demo").exit_code == 0
+    assert call(report, tmp_path, "demo", "-o", str(tmp_path / "x")).exit_code == 0
+    assert size(tmp_path / "x" / "report.png")
 
 
 def test_report_as_json_draws_nothing(tmp_path: Path) -> None:
     run = folders.whole(tmp_path)
     found = json.loads(call(report, tmp_path, "--json").output)
     assert found["metrics"]["courses"]["reward"]["best_step"] == 80
+    assert found["gpu_hours"]["training"] == pytest.approx(193.5 * 4 / 3600, rel=0.02)
     assert not (run.path / "report.png").exists()
 
 
-def test_report_of_nothing(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
-    folders.make(tmp_path)
+def test_report_of_nothing_is_one_all_the_same(tmp_path: Path, job: dict[str, slurm.Job]) -> None:
+    pytest.importorskip("matplotlib")
+    run = folders.make(tmp_path)
     job["17"] = slurm.Job("17", "PENDING", "Priority")
-    with pytest.raises(BeamSlurmError, match="measured nothing yet") as caught:
-        call(report, tmp_path)
-    assert caught.value.why == "it is pending: Priority"
-    folders.make(tmp_path, "nemo-1", framework="other")
-    with pytest.raises(BeamSlurmError, match="cannot be drawn"):
-        call(report, tmp_path, "nemo-1")
+    said = call(report, tmp_path).output
+    assert "demo-1a2b3c  pending  Priority" in said
+    assert "it has measured nothing yet" in said
+    assert "Priority" in (run.path / "report.html").read_text()
+    assert size(run.path / "report.png")
 
 
 def test_report_without_matplotlib_still_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folders.whole(tmp_path)
+    run = folders.whole(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(BeamSlurmError) as caught:
         report.main(["--runs", str(tmp_path)], standalone_mode=False)
     assert caught.value.exit_code == 2
     assert caught.value.remedy == "pip install 'beam-slurm[report]'"
     assert "accuracy held-out" in capsys.readouterr().out
+    assert not list(run.path.glob("*report*"))
 
 
-def test_report_that_cannot_be_written(tmp_path: Path) -> None:
+def test_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    facts = gather(folders.whole(tmp_path))
-    assert facts.history
-    with pytest.raises(BeamSlurmError, match="cannot write"):
-        figure.draw(facts, facts.history, tmp_path / "absent" / "x.png")
+    folders.whole(tmp_path)
+    (tmp_path / "out" / ".report.png.part").mkdir(parents=True)
+    with pytest.raises(BeamSlurmError, match="cannot write into") as caught:
+        call(report, tmp_path, "-o", str(tmp_path / "out"))
+    assert caught.value.why == "Is a directory"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".report.png.part"]
+    (tmp_path / "file").touch()
+    with pytest.raises(BeamSlurmError, match="cannot write into"):
+        call(report, tmp_path, "-o", str(tmp_path / "file" / "below"))
 
 
 @pytest.mark.parametrize("command", [status, report])

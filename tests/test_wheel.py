@@ -20,6 +20,7 @@ def test_a_wheel_renders_from_any_folder(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "beam_slurm/data/templates/job.sbatch.j2" in names
     assert "beam_slurm/data/templates/containers/pyxis.j2" in names
+    assert "beam_slurm/data/templates/report/page.html.j2" in names
     assert "beam_slurm/data/profiles/hardware/b300x64.yaml" in names
     assert "beam_slurm/data/examples/grpo_digits/train.py" in names
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]

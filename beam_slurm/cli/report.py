@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from beam_slurm.report.facts import Facts
+
 EXAMPLES = """\b
 Examples:
-  beam-slurm report b300-colocated-7c1f9e           table here, figure in its folder
-  beam-slurm report b300-colocated -o reward.png    the figure elsewhere
+  beam-slurm report b300-colocated-7c1f9e           table here, report.html and .png in its folder
+  beam-slurm report lr-1e-6 lr-3e-6 -o compare      two runs over each other, in ./compare
   beam-slurm report b300-colocated --json           the numbers, no figure
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("run", required=False)
+@click.argument("names", nargs=-1, metavar="[RUN]...")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the PNG goes.  [default: report.png in the run's folder]",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for report.html and report.png.  [default: the run's own; ./report for several]",
 )
 @click.option("--json", "as_json", is_flag=True, help="For machines; draws only with --output.")
 @click.option("--runs", "folder", type=click.Path(path_type=Path), help="Where run folders lie.")
-def report(run: str | None, output: Path | None, as_json: bool, folder: Path | None) -> None:
-    """Draw a run: reward, held-out accuracy, response length and step time over its steps.
+def report(names: tuple[str, ...], output: Path | None, as_json: bool, folder: Path | None) -> None:
+    """Draw runs: what they measured, beside what is published, and where their time went.
 
-    Without RUN: the newest one. The figure needs matplotlib: pip install 'beam-slurm[report]'.
+    One page that needs nothing else, and one picture. Several runs are drawn over each other.
+    Without RUN: the newest one. Needs matplotlib: pip install 'beam-slurm[report]'.
     """
     import json
 
     from beam_slurm import profiles, runs
-    from beam_slurm.errors import BeamSlurmError
-    from beam_slurm.report import figure, terminal, text
+    from beam_slurm.report import terminal, text
     from beam_slurm.report.asjson import as_json as plain
-    from beam_slurm.report.facts import gather
+    from beam_slurm.report.facts import gather_all
 
-    facts = gather(runs.find(run, profiles.runs_folder(folder)))
-    if facts.history is None:
-        raise BeamSlurmError(f"{facts.run.id} cannot be drawn", why=facts.no_metrics)
-    if not facts.history:
-        raise BeamSlurmError(
-            f"{facts.run.id} has measured nothing yet",
-            why=f"it is {facts.state.word}" + (f": {facts.state.why}" if facts.state.why else ""),
-            remedy=f"beam-slurm status {facts.run.id}",
-        )
+    root = profiles.runs_folder(folder)
+    chosen = {run.path: run for run in (runs.find(name, root) for name in names or (None,))}
+    found, problem = gather_all(list(chosen.values()))
+    if problem:
+        click.echo(f"note: from the runs' own files alone: {problem}", err=True)
     if as_json:
-        click.echo(json.dumps(plain(facts), indent=1))
+        told = [plain(facts) for facts in found]
+        click.echo(json.dumps(told if len(found) > 1 else told[0], indent=1))
         if output is None:
             return
     else:
-        text.console().print(terminal.show(facts, facts.history))
-    path = output or facts.run.path / "report.png"
-    figure.draw(facts, facts.history, path)
-    click.echo(f"figure  {path}", err=as_json)
+        text.console().print(terminal.show(found))
+    where = output or (found[0].run.path if len(found) == 1 else Path("report"))
+    for kind, path in write(found, where).items():
+        click.echo(f"{kind:<6}  {path}", err=as_json)
+
+
+def write(found: list[Facts], folder: Path) -> dict[str, Path]:
+    """Page and picture in ``folder``, each whole or not at all; where they are."""
+    from beam_slurm.errors import BeamSlurmError
+    from beam_slurm.report import figure, page, panel
+
+    shown = panel.shown(found)
+    files = {"page": page.html(shown).encode(), "figure": figure.png(shown)}
+    paths = {"page": folder / "report.html", "figure": folder / "report.png"}
+    parts = {kind: path.with_name(f".{path.name}.part") for kind, path in paths.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind, content in files.items():
+            parts[kind].write_bytes(content)
+        for kind, part in parts.items():
+            part.replace(paths[kind])
+    except OSError as error:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink()
+        raise BeamSlurmError(f"cannot write into {folder}", why=error.strerror) from error
+    return paths

@@ -1,1 +1,1 @@
-"""What a run says of itself: in tables, in lines, in a figure. Reads files and Slurm, no more."""
+"""What runs say of themselves: tables, lines, a figure, a page. Reads files and Slurm, no more."""

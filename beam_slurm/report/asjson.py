@@ -6,14 +6,14 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from beam_slurm.report import attempts
+from beam_slurm.report import attempts, hours
 from beam_slurm.report.courses import courses, step_seconds
 from beam_slurm.report.facts import Facts, next_steps, seconds_left
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
     """The facts as plain values; nan and inf become null, for JSON has none."""
-    history, state = facts.history, facts.state
+    history, state, spent = facts.history, facts.state, hours.of(facts)
     last = history.last if history else None
     measured: dict[str, Any] | None = None
     if history is not None:
@@ -50,6 +50,8 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "phases": [
             {"name": p.name, "began": p.began, "seconds": p.seconds} for p in facts.phases()
         ],
+        "gpu_hours": dict(spent.hours),
+        "queue_seconds": spent.queue,
         "nodes_up": [name for name, _ in facts.bring_up.up],
         "metrics": measured,
         "no_metrics": facts.no_metrics or None,

@@ -54,7 +54,7 @@ def table(facts: Facts) -> Table:
         where = f"{facts.run.path}/attempt-*/outcome.json"
         grid.add_row("…", f"{earlier} earlier one{'s' if earlier > 1 else ''}: {where}")
     for attempt in facts.attempts[-SHOWN:]:
-        said = [_about(attempt), told(attempt) or _silent(facts, attempt), then(attempt)]
+        said = [_about(attempt), told(attempt) or silent(facts, attempt), then(attempt)]
         grid.add_row(str(attempt.number), "\n".join(filter(None, said)))
     return grid
 
@@ -133,7 +133,7 @@ def as_json(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _silent(facts: Facts, attempt: Attempt) -> str:
+def silent(facts: Facts, attempt: Attempt) -> str:
     """Of an attempt without outcome: it is lost, or goes on."""
     under_way = attempt is facts.attempt and facts.state.word in ("starting", "running")
     return facts.state.word if under_way else "lost"

@@ -1,145 +1,217 @@
-"""The four panels of the figure: each draws one quantity into axes that it is given."""
+"""The panels of the figure: what each shows of the runs, drawn into axes that it is given."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from beam_slurm.metrics import Evaluation, History, Step
-from beam_slurm.report import text
+from beam_slurm.metrics import METRICS, Evaluation, Series, series
+from beam_slurm.report import bars, look, published, text
 from beam_slurm.report.courses import by_set
-from beam_slurm.report.facts import Facts
+from beam_slurm.report.look import INK, PAPER
+from beam_slurm.report.panel import Panel, Shown, finite
+from beam_slurm.report.published import Published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours: told apart by colour-blind readers. Print keeps the order of lightness.
-BLUE, ORANGE, GREEN, SKY = "#0072B2", "#D55E00", "#009E73", "#56B4E9"
-SETS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), ("#CC79A7", "D"))  # an evaluation set each
-INK, FAINT = "#222222", "#8A8A8A"
+MANY = 15  # evaluations; more than that, and bars become a band
+WINDOW = 20  # a mean is over twice this part of the steps; fewer steps get none
+FIRST_SET = "aime2025"
+TRAINED = {
+    "reward": "Reward",
+    "response_length": "Response length, training",
+    "logprob_diff": "Log-prob difference, rollout to training",
+    "rollout_kl": "KL, rollout to training",
+    "step_time": "Step time",
+    "throughput": "Throughput",
+    "generation_throughput": "Generation throughput",
+}
+RARE = ("rollout_kl", "generation_throughput")  # not missed where a framework does not tell them
+UNITS = {"throughput": "tokens/s per GPU", "generation_throughput": "tokens/s per GPU"}
 
 
-def reward(ax: Axes, facts: Facts, history: History) -> None:
-    _head(ax, "Reward")
-    _raw_and_mean(ax, _series(history.steps, "reward"), BLUE)
-    _references(ax, facts, "reward")
-
-
-def accuracy(ax: Axes, facts: Facts, history: History) -> None:
-    _head(ax, "Held-out accuracy", "%")
-    sets = by_set(history)
-    for at, (name, evaluations) in enumerate(sets.items()):
-        known = [e for e in evaluations if e.accuracy is not None and math.isfinite(e.accuracy)]
-        xs, ys = [e.step for e in known], [100 * (e.accuracy or 0) for e in known]
-        colour, marker = SETS[at % len(SETS)]
-        ax.plot(
-            xs,
-            ys,
-            marker=marker,
-            ms=4.5 if len(xs) <= 15 else 3,
-            lw=1.6,
-            color=colour,
-            label=name,
-            zorder=3,
-        )
-        _intervals(ax, known, colour, "95 % interval" if at == len(sets) - 1 else None)
-    _references(ax, facts, "accuracy")
-    if sets:
-        # From 0 where that costs little; a benchmark that stays at 70 to 80 % gets its own range.
-        low, high = ax.get_ylim()
-        ax.set_ylim(0 if low < 0.4 * high else max(low, 0), min(high, 101.5))
-    else:
-        _nothing(ax, "no evaluation yet")
-
-
-def _intervals(ax: Axes, known: Sequence[Evaluation], colour: str, label: str | None) -> None:
-    """Bars; a band where they would stand too close."""
-    found = [(e.step, 100 * (e.accuracy or 0), i) for e in known if (i := e.interval())]
+def of(runs: Sequence[Shown]) -> tuple[list[Panel], list[str]]:
+    """The panels that have something to show, and what none of the runs has measured."""
+    found: list[Panel] = []
+    absent = []
+    sets = sets_of(runs)
+    for name in sets:
+        found += _evaluated(runs, "accuracy", name, sets)
     if not found:
+        absent.append("accuracy")
+    for name in sets:
+        found += _evaluated(runs, "evaluation_length", name, sets)
+    timed = bars.step_time(runs)
+    for metric, title in TRAINED.items():
+        panel = timed if metric == "step_time" else _trained(runs, metric, title)
+        if panel:
+            found.append(panel)
+        elif metric not in RARE:
+            absent.append(METRICS[metric].text)
+    return found, absent
+
+
+def sets_of(runs: Sequence[Shown]) -> list[str]:
+    """The evaluated sets of all runs: AIME2025 first, then as they come."""
+    names = list(dict.fromkeys(name for run in runs for name in by_set(run.history)))
+    return sorted(names, key=lambda name: FIRST_SET not in published.squeezed(name))
+
+
+def titled(name: str) -> str:
+    """A set's name as a title begins with it."""
+    label = text.plain(name)
+    if label.lower().startswith("aime"):
+        return label.upper()
+    return label[:1].upper() + label[1:]
+
+
+def _evaluated(
+    runs: Sequence[Shown], metric: str, name: str, sets: Sequence[str]
+) -> Iterator[Panel]:
+    points = [(run, finite(series(run.history, f"{metric}/{name}"))) for run in runs]
+    if not any(found for _, found in points):
         return
-    xs, ys = [x for x, _, _ in found], [y for _, y, _ in found]
-    low, high = ([100 * interval[end] for _, _, interval in found] for end in (0, 1))
-    if len(found) > 15:
-        ax.fill_between(xs, low, high, color=colour, alpha=0.18, lw=0, label=label)
-        return
-    spread = [
-        [y - edge for y, edge in zip(ys, low, strict=True)],
-        [edge - y for y, edge in zip(ys, high, strict=True)],
-    ]
-    bars: dict[str, Any] = {"fmt": "none", "elinewidth": 1, "capsize": 2.5, "alpha": 0.55}
-    ax.errorbar(xs, ys, yerr=spread, ecolor=colour, label=label, **bars)
-
-
-def response_length(ax: Axes, facts: Facts, history: History) -> None:
-    _head(ax, "Response length", "tokens")
-    _raw_and_mean(ax, _series(history.steps, "response_length"), GREEN)
-    _references(ax, facts, "length")
-
-
-def step_time(ax: Axes, history: History) -> None:
-    _head(ax, "Step time", "s")
-    steps = [s for s in history.steps if s.step_time is not None and math.isfinite(s.step_time)]
-    if not steps:
-        _nothing(ax, "not reported")
-        return
-    xs = [step.step for step in steps]
-    whole = [step.step_time or 0.0 for step in steps]
-    if any(step.generation_time is not None for step in steps):
-        generation = [_part(step.generation_time) for step in steps]
-        training = [_part(step.training_time) for step in steps]
-        pairs = zip(whole, generation, training, strict=True)
-        rest = [max(all_ - made - learnt, 0.0) for all_, made, learnt in pairs]
-        parts = [("generation", generation, SKY), ("training", training, BLUE)]
-        if sum(rest) > 0.02 * sum(whole):
-            parts.append(("other", rest, "#D0D0D0"))
-        edges = [xs[0] - 0.5] + [x + 0.5 for x in xs]
-        below = [0.0] * len(xs)
-        for name, values, colour in parts:
-            above = [a + b for a, b in zip(below, values, strict=True)]
-            ax.stairs(above, edges, baseline=below, fill=True, color=colour, lw=0, label=name)
-            below = above
-    else:
-        ax.plot(xs, whole, lw=1.4, color=BLUE, marker="o" if len(xs) == 1 else None)
-    _cap(ax, xs, whole)
-
-
-def _part(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else 0.0
-
-
-def _cap(ax: Axes, xs: Sequence[int], values: Sequence[float]) -> None:
-    """From 0 up; one step that took far longer than the others is named, not drawn to scale."""
-    usual = sorted(values)[int(0.95 * (len(values) - 1))]
-    worst = max(values)
-    top = 1.35 * usual if worst > 2.5 * usual > 0 else 1.12 * worst
-    ax.set_ylim(0, top or 1)
-    if top < worst:
-        at = xs[values.index(worst)]
-        ax.annotate(
-            f"↑ step {at}: {text.duration(worst)}",
-            (at, 0.98 * top),
-            xytext=(6 if at < sum(xs) / len(xs) else -6, 0),
-            textcoords="offset points",
-            ha="left" if at < sum(xs) / len(xs) else "right",
-            va="top",
-            fontsize=8.5,
-            color=INK,
+    results = _results(runs, metric, name, only=len(sets) == 1)
+    label = titled(name)
+    if metric == "accuracy":
+        evaluations = [by_set(run.history).get(name, []) for run in runs]
+        yield Panel(
+            f"accuracy/{name}",
+            f"{label} accuracy",
+            "%",
+            partial(_accuracy, points, evaluations, results),
+            (*_few(evaluations), *_about(results, metric)),
         )
+        return
+    yield Panel(
+        f"{metric}/{name}",
+        f"{label} response length",
+        "tokens",
+        partial(_dots, points, results),
+        tuple(_about(results, metric)),
+    )
 
 
-def _raw_and_mean(ax: Axes, points: Sequence[tuple[int, float]], colour: str) -> None:
+def _trained(runs: Sequence[Shown], metric: str, title: str) -> Panel | None:
+    points = [(run, series(run.history, metric)) for run in runs]
+    if not any(finite(found) for _, found in points):
+        return None
+    results = _results(runs, metric)
+    unit = UNITS.get(metric, METRICS[metric].unit)
+    notes = [note for run, found in points if (note := _odd(run, found, len(runs) > 1))]
+    draw = partial(_curves, points, results)
+    return Panel(metric, title, unit, draw, (*notes, *_about(results, metric)))
+
+
+# --- drawing ------------------------------------------------------------------------------------
+
+Points = Sequence[tuple[Shown, Series]]
+Results = Sequence[tuple[Published, Shown]]  # with the first run whose profile carries it
+
+
+def _curves(points: Points, results: Results, ax: Axes) -> None:
     """Each step faint, a centred mean over about a tenth of the steps in front of it."""
-    if not points:
-        _nothing(ax, "not reported")
-        return
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    if len(points) < 20:
-        ax.plot(xs, ys, lw=1.6, color=colour, marker="o", ms=4)
-        return
-    window = 2 * (len(points) // 20) + 1
-    ax.plot(xs, ys, lw=0.9, color=colour, alpha=0.4, label="each step")
-    ax.plot(xs, _smooth(ys, window), lw=2.2, color=colour, label=f"mean of {window}")
+    for run, found in points:
+        known = finite(found)
+        xs, ys = [x for x, _ in known], [y for _, y in known]
+        odd = [x for x, y in found if not math.isfinite(y)]
+        if odd:
+            # What is not a number has no height: it stands on the panel's upper edge.
+            edge: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False}
+            cross: dict[str, Any] = {"ms": 5, "mew": 1.4, "color": run.colour, "zorder": 6}
+            ax.plot(odd, [1] * len(odd), "x", **edge, **cross)
+        if window := _window(known):
+            faint = 0.35 if len(points) < 3 else 0.2
+            ax.plot(xs, ys, lw=0.8, color=run.colour, alpha=faint, zorder=2)
+            # Where colours come twice, the marker tells.
+            twice = len(points) > len(look.RUNS)
+            marks: dict[str, Any] = {"marker": run.marker, "markevery": len(xs) // 8 + 1, "ms": 5}
+            means = _smooth(ys, window)
+            ax.plot(xs, means, lw=2.1, color=run.colour, zorder=3, **(marks if twice else {}))
+        elif known:
+            ax.plot(xs, ys, lw=1.6, color=run.colour, marker=run.marker, ms=4, zorder=3)
+    _published(ax, results, points)
+
+
+def _dots(points: Points, results: Results, ax: Axes) -> None:
+    """A dot each evaluation."""
+    for run, found in points:
+        known = finite(found)
+        size = 4.5 if len(known) <= MANY else 3
+        xs, ys = [x for x, _ in known], [y for _, y in known]
+        ax.plot(xs, ys, lw=1.6, color=run.colour, marker=run.marker, ms=size, zorder=3)
+    _published(ax, results, points)
+
+
+def _accuracy(
+    points: Points, evaluations: Sequence[list[Evaluation]], results: Results, ax: Axes
+) -> None:
+    scaled = [(run, [(x, 100 * y) for x, y in found]) for run, found in points]
+    apart = _apart(scaled)
+    for at, ((run, _), each) in enumerate(zip(scaled, evaluations, strict=True)):
+        shift = apart * (at - (len(scaled) - 1) / 2)
+        band = 0.16 if len(scaled) < 3 else 0.08
+        _intervals(ax, each, run.colour, shift, band)
+    responses = next((n for each in evaluations for e in each if (n := _count(e))), 0)
+    _dots(scaled, [], ax)
+    _published(ax, results, points, scale=100, responses=responses)
+    # From 0 where that costs little; a benchmark that stays at 70 to 80 % gets its own range.
+    low, high = ax.get_ylim()
+    ax.set_ylim(0 if low < 0.4 * high else max(low, 0), min(high, 101.5))
+
+
+def _apart(points: Points) -> float:
+    """Steps between the bars of two runs, so that they do not hide each other."""
+    steps = sorted({x for _, found in points for x, _ in found})
+    gap = min((b - a for a, b in pairwise(steps)), default=0)
+    return min(0.06 * gap, 0.3 * gap / max(len(points), 1)) if len(points) > 1 else 0.0
+
+
+def _intervals(
+    ax: Axes, found: Sequence[Evaluation], colour: str, shift: float, band: float
+) -> None:
+    """Bars; a band where they would stand too close."""
+    known = [(e.step, i) for e in found if (i := e.interval())]
+    xs = [step + shift for step, _ in known]
+    low, high = ([100 * interval[end] for _, interval in known] for end in (0, 1))
+    if len(known) > MANY:
+        ax.fill_between(xs, low, high, color=colour, alpha=band, lw=0)
+    elif known:
+        ax.vlines(xs, low, high, color=colour, lw=1.2, alpha=0.45)
+
+
+def _published(
+    ax: Axes, results: Results, points: Points, scale: float = 1, responses: int = 0
+) -> None:
+    """From the first value to the last; with a note of their own, as two levels."""
+    for at, (result, run) in enumerate(results):
+        colour = INK if len(results) == 1 else run.colour
+        first, last = scale * result.first, scale * result.last
+        label = None if at else "published"
+        style = {**look.PUBLISHED, "color": colour, "label": label, "zorder": 4}
+        if result.note:
+            ax.axhline(first, **style)
+            ax.axhline(last, **{**style, "label": None})
+            continue
+        # Where the authors name no steps, the run's own: from its first value to its planned end.
+        own = [x for of, found in points if of is run for x, _ in found] or [0]
+        x0, x1 = result.steps or (min(own), max(run.facts.steps or 0, *own))
+        ends: dict[str, Any] = {"marker": "o", "ms": 5, "mfc": PAPER, "mec": colour, "mew": 1.2}
+        ax.plot([x0, x1], [first, last], scalex=False, **style, **ends)
+        for x, value in ((x0, result.first), (x1, result.last)):
+            interval = Evaluation(0, "", accuracy=value, responses=responses).interval()
+            if interval and result.metric == "accuracy":
+                low, high = interval
+                ax.vlines(x, scale * low, scale * high, color=colour, lw=1, alpha=0.5, zorder=3)
+
+
+def _window(points: Series) -> int:
+    """How many steps a mean is over; 0 for none."""
+    return 2 * (len(points) // WINDOW) + 1 if len(points) >= WINDOW else 0
 
 
 def _smooth(values: Sequence[float], window: int) -> list[float]:
@@ -149,67 +221,95 @@ def _smooth(values: Sequence[float], window: int) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-def _references(ax: Axes, facts: Facts, kind: str) -> None:
-    """Published results of the recipe: from the first to the last, as two dashed levels."""
-    for name, first, last in references(facts, kind):
-        # A run that does as published leaves the first level on the right, the last on the left.
-        for value, when, at, side in (
-            (first, "first", 0.995, "right"),
-            (last, "last", 0.01, "left"),
-        ):
-            ax.axhline(value, ls=(0, (5, 3)), lw=1.1, color=INK, alpha=0.75)
-            ax.annotate(
-                f"published {name}, {when}: {text.number(value)}",
-                (at, value),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha=side,
-                fontsize=8,
-                color=INK,
-                bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 0.8},
-                zorder=4,
-            )
+# --- words --------------------------------------------------------------------------------------
 
 
-def references(facts: Facts, kind: str) -> Iterator[tuple[str, float, float]]:
-    """(metric, first, last) of the profile's published results that belong into one panel.
+def _results(runs: Sequence[Shown], metric: str, name: str = "", only: bool = False) -> Results:
+    """The published results beside one metric, each once."""
+    found: dict[Published, Shown] = {}
+    for run in runs:
+        for result in published.of(run.facts):
+            if result.about(metric, name, only) and not result.ratio:
+                found.setdefault(result, run)
+    return list(found.items())
 
-    Accuracies come in per cent, whether they were published so or as 0 to 1.
-    """
-    for reference in facts.profile.get("recipe", {}).get("reference") or []:
-        name = str(reference["metric"])
-        words = name.lower().replace("_", " ")
-        if "length" in words or "tokens" in words:
-            own = "length"
+
+def smoothed(runs: Sequence[Shown]) -> int:
+    """Over how many steps the bold lines are means; 0 if there are none."""
+    return max((_window([(s.step, 0.0) for s in run.history.steps]) for run in runs), default=0)
+
+
+def ratios(runs: Sequence[Shown]) -> list[str]:
+    """What was published as how many times more: no axis has a place for it."""
+    found = {result: run for run in runs for result in published.of(run.facts) if result.ratio}
+    return [
+        f"Published for {run.profile}: {100 * (result.last - 1):+.0f} % "
+        + text.plain(result.name).replace("_", " ")
+        + (f" ({text.plain(result.note)})" if result.note else "")
+        for result, run in found.items()
+    ]
+
+
+def value(metric: str, found: float) -> str:
+    """One value of a metric."""
+    return text.percent(found) if metric == "accuracy" else text.number(found)
+
+
+def spell(metric: str, first: float, last: float, exactly: bool = False) -> str:
+    """The first and the last value of a metric; what is published, as it was published."""
+    scale, unit = (100, "%") if metric == "accuracy" else (1, METRICS[metric].unit)
+    if exactly:
+        ends = [f"{scale * value:,.6g}" for value in (first, last)]
+    elif metric == "accuracy":
+        ends = [f"{scale * value:.1f}" for value in (first, last)]
+    else:
+        ends = [text.number(value) for value in (first, last)]
+    return " → ".join(ends) + (f" {unit}" if unit and unit != "/s" else "")
+
+
+def _about(results: Results, metric: str) -> Iterator[str]:
+    """Each published result in words."""
+    for result, run in results:
+        values = spell(metric, result.first, result.last, exactly=True)
+        if result.note:
+            after = f" ({text.plain(result.note)})"
+        elif result.steps:
+            after = f", from step {result.steps[0]:.0f} to step {result.steps[1]:.0f}"
         else:
-            own = "reward" if "reward" in words else "accuracy"
-        if own == kind:
-            first, last = float(reference["first"]), float(reference["last"])
-            scale = 100 if kind == "accuracy" and max(first, last) <= 1 else 1
-            yield name, scale * first, scale * last
+            after = "; over which steps is not published"
+        yield f"Dashed: published for {run.profile}, {values}{after}."
 
 
-def _nothing(ax: Axes, what: str) -> None:
-    ax.text(0.5, 0.5, what, transform=ax.transAxes, ha="center", va="center", color=FAINT)
-    ax.set_yticks([])
-
-
-def _series(steps: Sequence[Step], name: str) -> list[tuple[int, float]]:
-    pairs = [(step.step, getattr(step, name)) for step in steps]
-    return [(step, x) for step, x in pairs if x is not None and math.isfinite(x)]
-
-
-def _head(ax: Axes, what: str, unit: str = "") -> None:
-    """A panel's title in bold and its unit beside it."""
-    title = ax.set_title(what)
-    if unit:
-        ax.annotate(
-            unit,
-            (1, 0),
-            xycoords=title,
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="bottom",
-            color="#555555",
+def _few(evaluations: Sequence[list[Evaluation]]) -> Iterator[str]:
+    """How noisy the points are, for each number of responses that they are of."""
+    widest: dict[tuple[int | None, int], float] = {}
+    for evaluation in (e for found in evaluations for e in found):
+        interval, count = evaluation.interval(), _count(evaluation)
+        if interval and count:
+            key = evaluation.problems, count
+            half = 50 * (interval[1] - interval[0])
+            widest[key] = max(widest.get(key, 0.0), half)
+    for (problems, count), half in widest.items():
+        each = count // problems if problems and count % problems == 0 else 0
+        if problems and each > 1:
+            whole = f"{problems} problems × {each} responses = {count}"
+        else:
+            whole = f"{count} responses"
+        yield (
+            f"95 % interval: {whole}: ± {half:.1f} points or less, so smaller steps between two "
+            "points mean little."
         )
+
+
+def _count(evaluation: Evaluation) -> int:
+    return evaluation.responses or evaluation.problems or 0
+
+
+def _odd(run: Shown, points: Series, several: bool) -> str:
+    """Where a value was nan or inf; "" if it never was."""
+    odd = [step for step, value in points if not math.isfinite(value)]
+    if not odd:
+        return ""
+    steps = ", ".join(map(str, odd[:5])) + (f" and {len(odd) - 5} more" if len(odd) > 5 else "")
+    whose = f" of {run.name}" if several else ""
+    return f"×: not a number at step {steps}{whose}."

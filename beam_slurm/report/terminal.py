@@ -1,4 +1,4 @@
-"""What ``report`` shows in the terminal: a table of how the run went, and two small plots."""
+"""What ``report`` shows in the terminal: a table of how runs went; of one, two small plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_slurm.metrics import History
-from beam_slurm.report import text
+from beam_slurm.report import hours, text
 from beam_slurm.report.courses import Course, by_set, courses, step_seconds
 from beam_slurm.report.facts import Facts
 from beam_slurm.report.overview import job_of, label
@@ -20,18 +20,27 @@ from beam_slurm.report.overview import job_of, label
 WIDTH, HEIGHT = 42, 7  # characters of a small plot
 
 
-def show(facts: Facts, history: History) -> RenderableType:
-    """Title, table and plots."""
+def show(found: Sequence[Facts]) -> RenderableType:
+    """One run: title, table and plots. Several: a line each."""
+    return _one(found[0]) if len(found) == 1 else _several(found)
+
+
+def _one(facts: Facts) -> RenderableType:
     head = Text.assemble((facts.run.id, "bold"), "  ", label(facts.state))
     if facts.state.why:
         head.append(f"  {facts.state.why}")
     took = f" · {text.duration(facts.seconds)}" if facts.seconds is not None else ""
-    about = f"{facts.manifest.get('profile', '–')} · {facts.size} · job {job_of(facts)}{took}"
-    steps = history.steps
-    rewards = [(float(s.step), s.reward) for s in steps]
+    spent = hours.of(facts)
+    cost = f" · {text.number(spent.total)} GPU-hours" if spent.total else ""
+    about = f"{facts.manifest.get('profile', '–')} · {facts.size} · job {job_of(facts)}{took}{cost}"
+    if not facts.history:
+        none = facts.no_metrics or "it has measured nothing yet"
+        return Group(head, Text(about, "dim"), Text(none))
+    history = facts.history
+    rewards = [(float(s.step), s.reward) for s in history.steps]
     plots = [_plot("reward", rewards, percent=False)]
-    for name, found in by_set(history).items():
-        points = [(float(e.step), e.accuracy) for e in found]
+    for name, evaluations in by_set(history).items():
+        points = [(float(e.step), e.accuracy) for e in evaluations]
         plots.append(_plot(f"accuracy, {name}", points, percent=True))
     return Group(
         head,
@@ -41,6 +50,40 @@ def show(facts: Facts, history: History) -> RenderableType:
         Text(),
         Columns([plot for plot in plots if plot], padding=(0, 4)),
     )
+
+
+def _several(found: Sequence[Facts]) -> RenderableType:
+    """First → last of what most runs have, side by side."""
+    known = [facts.history or History() for facts in found]
+    sets = list(dict.fromkeys(name for history in known for name in by_set(history)))
+    titles = ["run", "state", "step", *(f"accuracy {name}" for name in sets)]
+    titles += ["reward", "response, tokens", "step time", "GPU-hours"]
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for at, title in enumerate(titles):
+        grid.add_column(title, justify="left" if at < 2 else "right", no_wrap=True)
+    for facts, history in zip(found, known, strict=True):
+        course = courses(history)
+        last = history.last
+        spent = hours.of(facts).total
+        grid.add_row(
+            facts.run.id,
+            label(facts.state),
+            f"{last.step if last else '–'}/{facts.steps or '?'}",
+            *(_way(course.get(f"accuracy {name}"), percent=True) for name in sets),
+            _way(course["reward"]),
+            _way(course["response_length"]),
+            text.duration(step_seconds(history)),
+            text.number(spent) if spent else "–",
+        )
+    return grid
+
+
+def _way(found: Course | None, percent: bool = False) -> str:
+    if found is None:
+        return "–"
+    if percent:
+        return f"{text.percent(found.first).removesuffix(' %')} → {text.percent(found.last)}"
+    return f"{text.number(found.first)} → {text.number(found.last)}"
 
 
 def _table(history: History) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from itertools import pairwise
 
 from rich.console import Console
 
+_COLOUR = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 BARS = "▁▂▃▄▅▆▇█"
 WIDE = 200  # columns where no terminal says how wide it is: pipes and files take long lines
 
@@ -23,6 +25,13 @@ def console(stderr: bool = False) -> Console:
     # Host lists and log lines have brackets and colons of their own: no markup.
     width = None if stream.isatty() else WIDE
     return Console(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
+
+
+def plain(words: object) -> str:
+    """Anything as one line that every screen and drawing can show: no colours, no controls."""
+    line = _COLOUR.sub("", str(words)).replace("\n", " ").replace("\t", "    ")
+    whole = line.encode("utf-8", "replace").decode()  # a name on disk need not be UTF-8
+    return "".join(letter for letter in whole if letter.isprintable())
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from beam_slurm.schema.base import Line, Model
 
@@ -153,6 +153,8 @@ class Reference(Model):
     """Its last value."""
     note: Line | None = None
     """What first and last are, if not the run's first and last value."""
+    steps: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)] | None = None
+    """The steps of the first and the last value; left out: not published."""
 
 
 class Recipe(Model):
