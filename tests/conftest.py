@@ -15,6 +15,7 @@ from beam_slurm import runs
 from beam_slurm.cluster import Cluster, requirements
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.profiles import SITE_VARIABLE
+from beam_slurm.slurm import Job
 
 
 @pytest.fixture
@@ -23,6 +24,15 @@ def no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv(SITE_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> dict[str, Job | None]:
+    """What Slurm knows: nothing, unless a test puts a job in here."""
+    known: dict[str, Job | None] = {}
+    monkeypatch.setattr("beam_slurm.slurm.job", known.get)
+    monkeypatch.setattr("beam_slurm.slurm.ask", lambda *words: "n1\nn2\n")
+    return known
 
 
 @pytest.fixture(scope="session")

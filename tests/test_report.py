@@ -27,14 +27,7 @@ from beam_slurm.report.phases import BringUp
 from beam_slurm.runs import Run
 from beam_slurm.state import State
 
-
-@pytest.fixture(autouse=True)
-def job(monkeypatch: pytest.MonkeyPatch) -> dict[str, slurm.Job | None]:
-    """What Slurm knows: nothing, unless a test puts a job in here."""
-    known: dict[str, slurm.Job | None] = {}
-    monkeypatch.setattr(slurm, "job", known.get)
-    monkeypatch.setattr(slurm, "ask", lambda *words: "n1\nn2\n")
-    return known
+pytestmark = pytest.mark.usefixtures("job")
 
 
 def call(command: Any, root: Path, *words: str) -> Result:
