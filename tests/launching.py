@@ -15,7 +15,7 @@ from beam_slurm.cluster import Cluster
 
 DRIVER = Path(__file__).with_name("driver.py")
 COMMAND = str(Path(sys.executable).with_name("beam-slurm"))
-PATIENCE = 120.0  # seconds until a test gives up waiting for something that must come
+PATIENCE = 180.0  # seconds until a test gives up waiting for something that must come
 
 
 class Launch:
