@@ -10,7 +10,7 @@ from pathlib import Path
 from beam_slurm import inventory, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
-from beam_slurm.node import secretfile
+from beam_slurm.node import notify, secretfile
 from beam_slurm.schema import Profile, Site
 
 LONGEST_LEAD = 65535  # seconds, of sbatch --signal
@@ -134,22 +134,29 @@ def secrets(site: Site) -> None:
             why="the job inherits secrets from the shell that submits it",
             remedy=f"export {lacking[0]}=..., or leave it out of site.secrets",
         )
+    hook = site.notify.webhook
+    if found is not None and hook and (why := notify.unfit(found.get(hook, ""))):
+        raise BeamSlurmError(
+            f"nothing can be sent to the webhook of {hook}",
+            why=why,
+            remedy=f"export {hook}=https://..., or leave out site.notify.webhook",
+        )
 
 
-def held(site: Site) -> set[str] | None:
-    """Names that this shell or the site's file has; None if this machine does not see the file.
+def held(site: Site) -> dict[str, str] | None:
+    """What this shell or the site's file has; None if this machine does not see the file.
 
     Raises:
         BeamSlurmError: the file may not be used.
     """
-    found = {name for name, value in os.environ.items() if value}
+    found = {name: value for name, value in os.environ.items() if value}
     path = site.secrets_file
     if path is None:
         return found
     if not seen(Path(path)) and not seen(Path(path).parent):
         return None
     try:
-        return found | set(secretfile.read(path))
+        return found | secretfile.read(path)
     except secretfile.Refused as problem:
         raise BeamSlurmError(
             f"site.secrets_file {path} cannot be used", why=str(problem), remedy=problem.remedy
@@ -172,6 +179,13 @@ def unused(request: JobRequest) -> str | None:
         f"{request.launch.title} is not told of {', '.join(found)}, which it would repeat in its "
         f"log: to have it used by the workers alone, --set site.secrets=[{', '.join(found)}]"
     )
+
+
+def mailless(request: JobRequest) -> str | None:
+    """That nobody will get the mail that the profile asks for, as one line; None if they will."""
+    if not (request.local and request.profile.job.mail_type):
+        return None
+    return "job.mail_type is left out: it is Slurm that sends mail, and this run does without"
 
 
 def options(profile: Profile) -> None:

@@ -86,7 +86,7 @@ def refuse(
         parent, _, last = name.rpartition(".")
         where = name if isinstance(value, list) else parent
         words = secret.words({last: value})
-        secret.refuse(where, words, place=origin, names=resolved.profile.site.secrets)
+        secret.refuse(where, words, place=origin, names=resolved.profile.site.secret_names)
     for option, value in resolved.profile.site.directives.items():
         _directive(resolved, option, value)
     for variable in resolved.profile.site.environment:
@@ -127,6 +127,10 @@ def _directive(resolved: Resolved, option: str, value: object) -> None:
         )
     if option in _KEYS:
         _twice(resolved, key, _KEYS[option].format(option=option))
+    job = resolved.profile.job
+    for own, given in (("mail-type", job.mail_type), ("mail-user", job.mail_user)):
+        if option == own and given:
+            _twice(resolved, key, f"job.{own.replace('-', '_')}")
 
 
 def _twice(resolved: Resolved, key: Key, other: str) -> None:

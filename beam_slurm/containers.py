@@ -62,10 +62,16 @@ def values(
     }
 
 
-def secrets(site: Site, names: Sequence[str]) -> dict[str, Any]:
-    """Values for templates/environment.j2: ``names`` are those that the framework uses itself."""
+def secrets(site: Site, names: Sequence[str], webhook: str | None = None) -> dict[str, Any]:
+    """Values for templates/environment.j2.
+
+    Args:
+        site: names of its own, and a file of more.
+        names: those that the framework uses itself.
+        webhook: the one that only our own programs use.
+    """
     return {
-        "secrets": list(dict.fromkeys([*names, *site.secrets])),
+        "secrets": list(dict.fromkeys([*names, *site.secrets, *([webhook] if webhook else [])])),
         "secrets_file": site.secrets_file,
     }
 

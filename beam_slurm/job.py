@@ -77,7 +77,7 @@ def make_request(
     for word in overrides:
         if "\0" in word:
             raise BeamSlurmError("an override contains a zero byte", why="no program can take it")
-    secret.refuse("the overrides", overrides, names=profile.site.secrets)
+    secret.refuse("the overrides", overrides, names=profile.site.secret_names)
     if not NAME.fullmatch(profile.job_name):
         raise BeamSlurmError(
             f"{profile.job_name!r} cannot name a job",
@@ -160,6 +160,7 @@ def _render(request: JobRequest, template: str) -> str:
         guarded=guarded(request),
         total=60 * slurm.minutes(profile.job.total_time) if profile.job.total_time else 0,
         lead=lead(profile),
+        notify=site.notify,
         needs=needs.words(profile, launch, str(request.run), request.local),
         severities=needs.severities(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
@@ -167,7 +168,7 @@ def _render(request: JobRequest, template: str) -> str:
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
         cpus=os.cpu_count() or 1,
         umask=f"{0o777 & ~int(site.run_mode, 8):03o}",
-        **containers.secrets(site, launch.secrets),
+        **containers.secrets(site, launch.secrets, site.notify.webhook),
         **containers.values(site, launch.container, launch.mounts, names, profile.hardware),
     )
 
@@ -195,6 +196,7 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
     return [
         *found,
         ("time", profile.job.time),
+        *_mail(profile),
         ("signal", f"B:USR1@{lead(profile)}"),
         # Where a spare can take over, a node that fails is not the end of the job.
         *([("no-kill", None)] if guarded(request) else []),
@@ -204,6 +206,13 @@ def _directives(request: JobRequest) -> list[tuple[str, Any]]:
         ("output", f"{request.run}/job-%j.log"),
         *script.more_directives(site),
     ]
+
+
+def _mail(profile: Profile) -> list[tuple[str, Any]]:
+    """When Slurm sends mail, and to whom: the same for every job of the run."""
+    job = profile.job
+    found = [("mail-type", ",".join(job.mail_type)), ("mail-user", job.mail_user)]
+    return [(option, value) for option, value in found if value]
 
 
 def goes_on(profile: Profile) -> bool:

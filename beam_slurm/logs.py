@@ -9,6 +9,7 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
 
 BLOCK = 64 * 1024
+END = 256 * 1024  # bytes: a progress bar may have written gigabytes without a line's end
 
 Write = Callable[[bytes], object]
 
@@ -33,6 +34,21 @@ def start_of_last(path: Path, lines: int) -> int:
                 if not wanted:
                     return position + at + 1
         return 0
+
+
+def ending(path: Path, lines: int) -> list[str]:
+    """The last ``lines`` lines of a file, as far as they lie in its last END bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        cut = max(file.seek(0, 2) - END, 0)
+        file.seek(cut)
+        found = file.read(END).decode(errors="replace").split("\n")
+    if found[-1] == "":
+        found.pop()
+    return found[1 if cut else 0 :][-lines:]
 
 
 def ray_log(run: Run, node: str) -> Path:

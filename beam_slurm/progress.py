@@ -11,13 +11,14 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from beam_slurm import metrics
+from beam_slurm import metrics, state
 from beam_slurm.report import live, text
 from beam_slurm.report.facts import Facts, next_steps, profile_of
 from beam_slurm.report.overview import label
 from beam_slurm.report.phases import host_names
 from beam_slurm.report.plain import Teller
 from beam_slurm.runs import Run
+from beam_slurm.state import State
 from beam_slurm.waiting import Watch
 
 PAUSE = 0.5  # seconds between two looks at the run's files
@@ -63,9 +64,9 @@ def watch(
                     break
                 sleep(PAUSE)
     except KeyboardInterrupt:
-        _leave(run, console)
+        leave(run, console)
         return INTERRUPTED
-    return _end(facts, console)
+    return end(facts, console)
 
 
 class Watcher:
@@ -86,32 +87,44 @@ class Watcher:
         return self._watch.note
 
     def look(self) -> Facts:
-        """The run now. The state comes first: files that it speaks of are there then."""
-        state = self._watch.state()
-        if state.job and state.job.nodes != self._expression:
-            self._expression = state.job.nodes
-            self.nodes = host_names(state.job.nodes)
+        """The run now. The state comes first: files that it speaks of are there then.
+
+        Raises:
+            BeamSlurmError: Slurm has not answered for half an hour.
+        """
+        return self._gather(self._watch.state())
+
+    def glance(self) -> Facts:
+        """The run as its own files tell it, without waiting for Slurm's answer."""
+        told = state.of_files(self.run.attempts)
+        return self._gather(told or State("submitted", "Slurm is being asked"))
+
+    def _gather(self, now: State) -> Facts:
+        if now.job and now.job.nodes != self._expression:
+            self._expression = now.job.nodes
+            self.nodes = host_names(now.job.nodes)
         if self._reader:
             self._reader.read()
         return Facts(
             run=self.run,
             manifest=self.run.manifest,
             profile=self._profile,
-            state=state,
+            state=now,
             attempts=self.run.attempts,
             history=self._reader.history if self._reader else None,
             no_metrics=self._no_metrics,
         )
 
 
-def _leave(run: Run, console: Console) -> None:
+def leave(run: Run, console: Console) -> None:
+    """What can be done with a run that goes on."""
     console.print()
     console.print(Text("not waiting any longer; the run goes on."))
     console.print(Text(f"look   beam-slurm status {run.id}"))
     console.print(Text(f"end    beam-slurm cancel {run.id}"))
 
 
-def _end(facts: Facts, console: Console) -> int:
+def end(facts: Facts, console: Console) -> int:
     """The outcome in one line, where to look if it is bad, and the exit code."""
     state = facts.state
     code = 0 if state.word == "succeeded" else state.exit_code or 1

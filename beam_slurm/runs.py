@@ -7,6 +7,7 @@
       job-<job id>.log                                          Slurm's log, the driver's output
       attempt-<k>/                                              written on the nodes: ``attempts``
       output/                                                   the entry's own, where it has none
+      notified/                                                 what the webhook was told
 
 Only files, no daemon: whoever sees the folder sees the run.
 """

@@ -21,7 +21,8 @@ _PAIRS = re.compile(
     r"""["']?(?P<value>[^\s,;"'{}\[\]]+)"""
 )
 _SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{30,}|sk-[A-Za-z0-9_-]{20,})\b"
+    r"\b(?:hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{30,}|sk-[A-Za-z0-9_-]{20,}"
+    r"|hooks\.slack\.com/[\w/]{20,})\b"
 )
 _SHORTEST = 12  # a shorter value of a secret variable may well stand elsewhere by chance
 

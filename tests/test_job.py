@@ -50,6 +50,17 @@ def shellcheck(script: str) -> str:
     [
         ("b300-colocated", lambda: request("b300-colocated")),
         ("demo", lambda: request("demo")),
+        (
+            "demo-notified",
+            lambda: request(
+                "demo",
+                "site.notify.webhook=TEAM_WEBHOOK",
+                "site.notify.form=slack",
+                "site.notify.on=[failure, restart]",
+                "job.mail_type=end,FAIL",
+                "job.mail_user=me@example.org",
+            ),
+        ),
         ("demo-local", lambda: request("demo", "hardware.nodes=1", local=True)),
         (
             "b300-colocated-other-site",

@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "Check a profile's arithmetic: parallelism, memory, storage, GPU-hours.",
     "prepare": "Download and convert model and data, once, and verify them.",
     "status": "Show all runs, or one run in detail.",
+    "watch": "See what a run does, live and full screen.",
     "logs": "Print or follow a run's log.",
     "shell": "Open a shell beside a run, in its container.",
     "dashboard": "Say how to reach a run's Ray dashboard, or open it.",

@@ -22,6 +22,8 @@ SHORT = {
     "spares": ("job.spares", int, "Nodes beyond --nodes, to take over from those that fail."),
     "max_restarts": ("job.max_restarts", int, "Starts again by itself after a failure, at most."),
     "total_time": ("job.total_time", str, "Running time of all jobs of the run: 3-00:00."),
+    "mail_type": ("job.mail_type", str, "When Slurm sends mail: BEGIN,END,FAIL,REQUEUE,ALL, ..."),
+    "mail_user": ("job.mail_user", str, "To whom.  [default: the submitting user]"),
     "output_dir": ("job.output_dir", str, "Where the framework writes, in site.paths.outputs."),
 }
 

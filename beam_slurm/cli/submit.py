@@ -18,6 +18,7 @@ Examples:
   beam-slurm submit --profile b300-colocated --dry-run | less
   beam-slurm submit --profile b300-colocated --dry-run | sbatch --test-only
   beam-slurm submit --profile b300-colocated --steps 50 --save-every 10 --wait
+  beam-slurm submit --profile b300-colocated --mail-type END,FAIL
   beam-slurm submit --profile b200-bf16 --output-dir first --resume --steps 100
   beam-slurm submit --profile b300-colocated -- policy.optimizer.kwargs.lr=2e-6
 """
@@ -73,6 +74,7 @@ def submit(
     request = job.make_request(resolved, overrides=overrides, local=local)
     fits = _check_plan(request.profile, stop=not (dry_run or force))
     _warn(checks.unused(request))
+    _warn(checks.mailless(request))
     if dry_run:
         if not fits:
             click.echo("submit would refuse this: see the errors of its plan above", err=True)

@@ -27,7 +27,7 @@ def check(subject: Subject) -> Iterator[Check]:
         yield Check("secrets", "fail", error.what, error.why or "", error.remedy or "")
         held = None
     else:
-        if site.secrets or site.secrets_file:
+        if site.secret_names or site.secrets_file:
             there = (
                 "all there" if held is not None else f"{site.secrets_file} is not seen from here"
             )

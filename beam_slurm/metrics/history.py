@@ -19,6 +19,14 @@ class History:
     def __bool__(self) -> bool:
         return bool(self._steps or self._evaluations)
 
+    def __copy__(self) -> History:
+        """What has been measured so far: it stays so while a reader goes on with this one."""
+        made = History()
+        made._steps = dict(self._steps)
+        made._evaluations = dict(self._evaluations)
+        made._checkpoints = dict(self._checkpoints)
+        return made
+
     def add(self, record: Record) -> None:
         """Take in the next record as the run wrote it."""
         if isinstance(record, Step):

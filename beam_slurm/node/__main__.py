@@ -19,6 +19,7 @@ VERBS = {
     "drive": "drive",
     "left": "left",
     "guard": "guard",
+    "notify": "notify",
     "secrets": "secretfile",
     "shell": "shell",
     "verify": "assets",

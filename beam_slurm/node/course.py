@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import Callable, List, NamedTuple, Optional
 
-from beam_slurm.node import again
+from beam_slurm.node import again, notify
 from beam_slurm.node.attempts import Outcome
 from beam_slurm.node.checkpoint import Found
 
@@ -34,6 +34,7 @@ class Rules(NamedTuple):
         lead: seconds before the end at which the framework is asked to save.
         startup: seconds from the entry's start to its first step, as expected.
         nodes: how many nodes train.
+        hook: who is told.
     """
 
     run: str
@@ -49,6 +50,7 @@ class Rules(NamedTuple):
     lead: float
     startup: float
     nodes: int
+    hook: notify.Hook = notify.Hook()
 
 
 class Next(NamedTuple):
@@ -82,6 +84,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--total-time", type=float, default=0, help="seconds")
     parser.add_argument("--lead", type=float, default=0, help="seconds")
     parser.add_argument("--startup", type=float, default=0, help="seconds")
+    notify.options(parser)
 
 
 def rules(args: argparse.Namespace) -> Rules:
@@ -100,6 +103,7 @@ def rules(args: argparse.Namespace) -> Rules:
         lead=args.lead,
         startup=args.startup,
         nodes=args.nodes,
+        hook=notify.hook(args),
     )
 
 

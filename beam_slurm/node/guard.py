@@ -10,7 +10,7 @@ import os
 import time
 from typing import List
 
-from beam_slurm.node import again, attempts, course, pulse
+from beam_slurm.node import again, attempts, course, notify, pulse, settle
 
 LOST = 15  # rounds without an answer: a minute, for nobody is in a hurry any more
 
@@ -56,6 +56,9 @@ def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
         blamed=[lost],
         next={"how": how, "why": "its first node is lost", "job": successor, "resumes": None},
     )
+    outcome = attempts.outcome(attempt)
+    line = settle.last_line(outcome, attempts.number(attempt))
+    notify.tell(rules.hook, attempt, "restart", line, outcome, last=True)
     if successor:
         again.cancel(job)
     else:

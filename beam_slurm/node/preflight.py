@@ -28,6 +28,7 @@ from beam_slurm.node import (
     claim,
     course,
     events,
+    notify,
     settle,
     verdicts,
 )
@@ -60,8 +61,8 @@ class NotEnough(Exception):
         self.blamed = blamed
 
 
-class Ended(Exception):
-    """Slurm has asked for the end."""
+class Ended(BaseException):
+    """Slurm has asked for the end; nobody on the way may take it for a failure of their own."""
 
 
 def main(argv: List[str]) -> int:
@@ -83,8 +84,10 @@ def main(argv: List[str]) -> int:
         if args.resume or later:
             _prove(rules, first=not later)
         asked = [node for node in settle.left(rules, known) if node not in blamed]
-        print(*prepare(args, attempt, asked))
+        ready = prepare(args, attempt, asked)
+        print(*ready)
         sys.stdout.flush()
+        _tell_webhook(rules, attempt, ready[1].split(","))
         return 0
     except NotEnough as problem:
         outcome.update(
@@ -287,6 +290,19 @@ def _not_enough(need: int, allocated: List[str], judged: verdicts.Judged) -> Not
         "mend the blamed nodes, or submit again with more --spares",
         blamed,
     )
+
+
+def _tell_webhook(rules: course.Rules, attempt: str, nodes: List[str]) -> None:
+    """The run has started; or it goes on after an attempt that could not say so any more."""
+    number = attempts.number(attempt)
+    where = "on %d nodes, the head is %s" % (len(nodes), nodes[0])
+    facts = {"state": "starting", "nodes": nodes, "job": os.environ["SLURM_JOB_ID"]}
+    notify.tell(rules.hook, attempt, "start", "has started " + where, facts)
+    if number:
+        before = attempts.folders(rules.run)[-2]
+        outcome = attempts.outcome(before)
+        line = "goes on as attempt %d, %s: %s" % (number, where, outcome.get("cause"))
+        notify.tell(rules.hook, before, "restart", line, outcome)
 
 
 def _publish(

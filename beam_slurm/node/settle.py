@@ -6,7 +6,7 @@ import os
 import time
 from typing import Callable, List, Set
 
-from beam_slurm.node import again, attempts, checkpoint, course, events
+from beam_slurm.node import again, attempts, checkpoint, course, events, notify
 from beam_slurm.node.attempts import Outcome
 from beam_slurm.node.course import Next, Rules
 
@@ -38,11 +38,11 @@ def settle(
         if following.job:
             again.cancel(following.job)
         following = ENDED
-    _finish(attempt, outcome, following)
+    _finish(rules, attempt, outcome, following)
     if following.how == "requeue":
         following = _requeue(rules, following, outcome, must_end)
         if following.how != "requeue":
-            _finish(attempt, outcome, following)
+            _finish(rules, attempt, outcome, following)
     if following.how == "here" and not must_end():
         again.here(rules.script)
     return int(outcome["exit_code"])
@@ -135,13 +135,17 @@ def _go_on(outcome: Outcome, following: Next) -> None:
         outcome["stopped"] = following.why
 
 
-def _finish(attempt: str, outcome: Outcome, following: Next) -> None:
+def _finish(rules: Rules, attempt: str, outcome: Outcome, following: Next) -> None:
     _go_on(outcome, following)
     _write(attempt, outcome)
     with contextlib.suppress(OSError):
         os.unlink(attempts.token(attempt))
     events.record(attempt, events.make("ended", code=outcome["exit_code"]))
-    events.say(last_line(outcome, attempts.number(attempt)))
+    line = last_line(outcome, attempts.number(attempt))
+    events.say(line)
+    well = outcome["state"] in ("succeeded", "cancelled")
+    event = "restart" if following.how else "end" if well else "failure"
+    notify.tell(rules.hook, attempt, event, line, outcome, last=following.how != "here")
 
 
 def _write(attempt: str, outcome: Outcome) -> None:
@@ -154,7 +158,7 @@ def _write(attempt: str, outcome: Outcome) -> None:
 
 def last_line(outcome: Outcome, number: int) -> str:
     """One line: what came of it, where and why, and what happens now or is to be done."""
-    kind = " (%s)" % outcome["class"] if outcome["class"] else ""
+    kind = " (%s)" % outcome["class"] if outcome["class"] not in ("", outcome["state"]) else ""
     text = "%s%s: %s (exit code %d)" % (
         outcome["state"],
         kind,

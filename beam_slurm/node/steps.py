@@ -44,6 +44,7 @@ class Steps:
         show: Callable[[bytes], None],
         heard: Callable[[bytes], None],
         happened: Callable[[str], None],
+        environment: Optional[Dict[str, str]] = None,
     ) -> None:
         """Make them, but do not start them.
 
@@ -52,11 +53,13 @@ class Steps:
             show: takes whole lines for the job's log.
             heard: takes what the driver says.
             happened: takes the names of events.
+            environment: what the steps inherit; None is all that this process has.
         """
         self.attempt = attempt
         self.show = show
         self.heard = heard
         self.happened = happened
+        self.environment = environment
         self.failure = None  # type: Optional[Dict[str, Any]]
         self.guessed = False
         self.by_slurm = ""
@@ -87,7 +90,11 @@ class Steps:
 
     def _start(self, words: List[str], heard: Callable[[bytes], None]) -> "subprocess.Popen[bytes]":
         step = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
         )
         assert step.stdout is not None
         os.set_blocking(step.stdout.fileno(), False)

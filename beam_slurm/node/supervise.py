@@ -15,7 +15,7 @@ import traceback
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-from beam_slurm.node import again, attempts, course, events, outcome, ports, pulse, settle
+from beam_slurm.node import again, attempts, course, events, notify, outcome, ports, pulse, settle
 from beam_slurm.node.mask import Mask, names_in
 from beam_slurm.node.progress import Progress
 from beam_slurm.node.steps import Steps
@@ -84,7 +84,9 @@ class Supervisor:
         self.stuck = ""
         self.lost = []  # type: List[Dict[str, Any]]
         self.pulse = None  # type: Optional[pulse.Pulse]
-        self.steps = Steps(self.attempt, self._show, self._heard, self._hear_event)
+        # The webhook is for what ends an attempt, not for what runs in it.
+        inherited = notify.others(self.rules.hook)
+        self.steps = Steps(self.attempt, self._show, self._heard, self._hear_event, inherited)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._cancel)
         signal.signal(signal.SIGUSR1, self._warn)

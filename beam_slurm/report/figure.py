@@ -128,7 +128,12 @@ def _matplotlib(salt: str = "") -> Iterator[None]:
 
 def _inline(drawn: str, panel: Panel) -> str:
     """matplotlib's file as an element of a page."""
-    name = text.plain(panel.title).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    name = (
+        text.printable(panel.title)
+        .replace("&", "&amp;")
+        .replace('"', "&quot;")
+        .replace("<", "&lt;")
+    )
     body = re.sub(r"<style.*?</style>", "", drawn[drawn.index("<svg") :], count=1, flags=re.S)
     used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', body))
     # Names are one room for the whole page: only those that somebody points to are kept.
@@ -250,7 +255,7 @@ def _title(
     line = "  ·  ".join(part for part in parts if part)
     figure.text(left, 1 - 0.6 / height, line, fontsize=10, color=SOFT)
     if facts.state.word != "succeeded" and facts.state.why:
-        why = textwrap.shorten(text.plain(facts.state.why), 150, placeholder=" …")
+        why = textwrap.shorten(text.printable(facts.state.why), 150, placeholder=" …")
         colour = look.RUNS[1] if facts.state.ended else SOFT
         figure.text(left, 1 - 0.81 / height, why, fontsize=9.5, color=colour)
     marks = []

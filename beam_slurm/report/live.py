@@ -10,9 +10,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from beam_slurm.metrics import History, Step
 from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
-from beam_slurm.report.facts import Facts, seconds_left
+from beam_slurm.report.facts import RECENT, Facts, seconds_left
 from beam_slurm.report.overview import job_of, word
 from beam_slurm.report.phases import Phase, missing
 
@@ -49,24 +50,29 @@ def view(
         parts.append(Text(facts.state.why, "yellow"))
     for _, line in list(attempts.endings(facts.attempts))[-attempts.SHOWN :]:
         parts.append(Text(f"✗ {line}", "yellow"))
-    legs = Table.grid(padding=(0, 1))
-    legs.add_column(width=1)
-    legs.add_column(min_width=16)
-    legs.add_column(justify="right", min_width=11)
-    legs.add_column(style="dim")
-    for phase in facts.phases():
-        turn: RenderableType = spinner if phase.ended is None else Text("✓", "green")
-        seconds = now - phase.began if phase.seconds is None else phase.seconds
-        legs.add_row(
-            turn, WHAT[phase.name], text.duration(seconds), Text(_remark(facts, phase, nodes))
-        )
-    parts.append(legs)
-    parts += _training(facts)
+    parts.append(legs(facts, nodes, now, spinner))
+    if facts.history and facts.history.last:
+        parts += [bar(facts), _numbers(facts.history, facts.history.last)]
     if not (facts.attempt and facts.attempt.next):  # else its line above says it
         parts += [Text(f"✗ {node}: {why}", "red") for node, why in facts.bring_up.failed]
     if note:
         parts.append(Text(f"note: {note}", "yellow"))
     return Group(*parts)
+
+
+def legs(facts: Facts, nodes: Sequence[str], now: float, turning: RenderableType) -> Table:
+    """The way up, a line a leg; ``turning`` stands beside the one that goes on."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=1)
+    grid.add_column(min_width=16)
+    grid.add_column(justify="right", min_width=11)
+    grid.add_column(style="dim")
+    for phase in facts.phases():
+        sign = turning if phase.ended is None else Text("✓", "green")
+        seconds = now - phase.began if phase.seconds is None else phase.seconds
+        remark = Text(_remark(facts, phase, nodes))
+        grid.add_row(sign, WHAT[phase.name], text.duration(seconds), remark)
+    return grid
 
 
 def queue(facts: Facts) -> str:
@@ -110,22 +116,31 @@ def _remark(facts: Facts, phase: Phase, nodes: Sequence[str]) -> str:
     return facts.no_metrics if phase.name == "run" else ""
 
 
-def _training(facts: Facts) -> list[RenderableType]:
-    """The bar, and the numbers below it."""
-    last = facts.history.last if facts.history else None
-    if not last or not facts.history:
-        return []
+def bar(facts: Facts, width: int = 32) -> Table:
+    """How far it has come, at what pace, and how long the rest will take; needs a step."""
+    assert facts.history
+    assert facts.history.last
+    last = facts.history.last
+    left, pace = seconds_left(facts), step_seconds(facts.history, RECENT)
     grid = Table.grid(padding=(0, 2))
-    left = seconds_left(facts)
-    pace = step_seconds(facts.history, 10)
     grid.add_row(
-        ProgressBar(total=facts.steps or last.step, completed=last.step, width=32),
+        ProgressBar(
+            total=facts.steps or last.step,
+            completed=last.step,
+            width=width,
+            complete_style="cyan",
+            finished_style="green",
+        ),
         Text(f"{last.step}/{facts.steps or '?'}", "bold"),
         f"{text.duration(pace)} a step" if pace is not None else "",
         f"{text.duration(left)} left" if left is not None and not facts.state.ended else "",
     )
-    line = text.sparkline([step.reward for step in facts.history.steps], 32)
-    found = facts.history.evaluation
+    return grid
+
+
+def _numbers(history: History, last: Step) -> Table:
+    line = text.sparkline([step.reward for step in history.steps], 32)
+    found = history.evaluation
     scored = (
         f"accuracy {text.percent(found.accuracy)} on {found.set} after step {found.step}"
         if found
@@ -133,4 +148,4 @@ def _training(facts: Facts) -> list[RenderableType]:
     )
     numbers = Table.grid(padding=(0, 2))
     numbers.add_row(Text(line, "cyan"), f"reward {text.number(last.reward)}", Text(scored))
-    return [grid, numbers]
+    return numbers

@@ -106,11 +106,11 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     absent = missing(dict(facts.bring_up.up), facts.expected(nodes))
     if facts.state.word == "starting" and facts.bring_up.batch and not facts.outcome and absent:
         rows.append(("missing", ", ".join(absent)))
-    if phases := _phases(facts):
-        rows.append(("phases", phases))
+    if shown := phases(facts):
+        rows.append(("phases", shown))
     rows += _attempts(facts)
     rows += _measured(facts)
-    rows += _outcome(facts)
+    rows += outcome(facts)
     rows.append(("folder", str(facts.run.path)))
     if facts.run.log:
         rows.append(("log", str(facts.run.log)))
@@ -118,7 +118,7 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     return rows
 
 
-def _phases(facts: Facts) -> Text:
+def phases(facts: Facts) -> Text:
     """One leg after the other with its duration; the one that goes on ends in "…"."""
     shown = Text()
     for phase in facts.phases():
@@ -167,26 +167,27 @@ def _attempts(facts: Facts) -> list[tuple[str, RenderableType]]:
     return rows
 
 
-def _outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
-    outcome = facts.last_words
+def outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
+    """How it ended and what to do about it, row by row; of one that goes on, for how long."""
+    told = facts.last_words
     rows: list[tuple[str, RenderableType]] = []
     if facts.seconds is not None:
         rows.append(("took" if facts.state.ended else "since start", text.duration(facts.seconds)))
-    if not outcome or not facts.state.ended or facts.state.word == "succeeded":
+    if not told or not facts.state.ended or facts.state.word == "succeeded":
         return rows
-    node = f" on {outcome['node']}" if outcome.get("node") else ""
-    rows.append(("where", f"{outcome.get('component')}{node}"))
-    if (cause := str(outcome.get("cause") or "")) not in facts.state.why:  # else the head says it
+    node = f" on {told['node']}" if told.get("node") else ""
+    rows.append(("where", f"{told.get('component')}{node}"))
+    if (cause := str(told.get("cause") or "")) not in facts.state.why:  # else the head says it
         rows.append(("why", Text(cause, "red")))
-    rows += [(key, outcome[key]) for key in ("stopped", "do") if outcome.get(key)]
-    rows.append(("exit code", str(outcome.get("exit_code"))))
-    if outcome.get("class") == "time":
+    rows += [(key, told[key]) for key in ("stopped", "do") if told.get(key)]
+    rows.append(("exit code", str(told.get("exit_code"))))
+    if told.get("class") == "time":
         rows.append(("output", str(facts.run.output)))
     if facts.attempt and (stacks := facts.attempt.stacks):
         hosts = [path.stem for path in stacks]
         rows.append(("stacks", f"{attempts.nodes(hosts)} in {stacks[0].parent}"))
-    if outcome.get("log"):
-        rows.append(("its log", str(outcome["log"])))
-    if outcome.get("lines"):
-        rows.append(("last lines", Text("\n".join(map(str, outcome["lines"])), "dim")))
+    if told.get("log"):
+        rows.append(("its log", str(told["log"])))
+    if told.get("lines"):
+        rows.append(("last lines", Text("\n".join(map(str, told["lines"])), "dim")))
     return rows

@@ -63,7 +63,7 @@ def _printable(value: Any) -> Any:
     """What has no place in a page is left out: colours of a terminal, control characters."""
     if not isinstance(value, str) or isinstance(value, markupsafe.Markup):
         return value
-    return "\n".join(text.plain(line) for line in value.split("\n"))
+    return "\n".join(text.printable(line) for line in value.split("\n"))
 
 
 # --- what a run is ------------------------------------------------------------------------------

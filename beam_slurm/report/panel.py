@@ -31,12 +31,12 @@ class Shown:
     @property
     def name(self) -> str:
         """Its id as text that can be drawn."""
-        return text.plain(self.facts.run.id)
+        return text.printable(self.facts.run.id)
 
     @property
     def profile(self) -> str:
         """Its profile's name as text that can be drawn."""
-        return text.plain(self.facts.manifest.get("profile", "–"))
+        return text.printable(self.facts.manifest.get("profile", "–"))
 
 
 @dataclass(frozen=True)

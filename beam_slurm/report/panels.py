@@ -63,7 +63,7 @@ def sets_of(runs: Sequence[Shown]) -> list[str]:
 
 def titled(name: str) -> str:
     """A set's name as a title begins with it."""
-    label = text.plain(name)
+    label = text.printable(name)
     if label.lower().startswith("aime"):
         return label.upper()
     return label[:1].upper() + label[1:]
@@ -244,8 +244,8 @@ def ratios(runs: Sequence[Shown]) -> list[str]:
     found = {result: run for run in runs for result in published.of(run.facts) if result.ratio}
     return [
         f"Published for {run.profile}: {100 * (result.last - 1):+.0f} % "
-        + text.plain(result.name).replace("_", " ")
-        + (f" ({text.plain(result.note)})" if result.note else "")
+        + text.printable(result.name).replace("_", " ")
+        + (f" ({text.printable(result.note)})" if result.note else "")
         for result, run in found.items()
     ]
 
@@ -272,7 +272,7 @@ def _about(results: Results, metric: str) -> Iterator[str]:
     for result, run in results:
         values = spell(metric, result.first, result.last, exactly=True)
         if result.note:
-            after = f" ({text.plain(result.note)})"
+            after = f" ({text.printable(result.note)})"
         elif result.steps:
             after = f", from step {result.steps[0]:.0f} to step {result.steps[1]:.0f}"
         else:

@@ -12,7 +12,11 @@ from itertools import pairwise
 
 from rich.console import Console
 
-_COLOUR = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+# What a terminal obeys instead of showing it: colours, movements, titles.
+_SEQUENCES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+)
+
 BARS = "▁▂▃▄▅▆▇█"
 WIDE = 200  # columns where no terminal says how wide it is: pipes and files take long lines
 
@@ -25,13 +29,6 @@ def console(stderr: bool = False) -> Console:
     # Host lists and log lines have brackets and colons of their own: no markup.
     width = None if stream.isatty() else WIDE
     return Console(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
-
-
-def plain(words: object) -> str:
-    """Anything as one line that every screen and drawing can show: no colours, no controls."""
-    line = _COLOUR.sub("", str(words)).replace("\n", " ").replace("\t", "    ")
-    whole = line.encode("utf-8", "replace").decode()  # a name on disk need not be UTF-8
-    return "".join(letter for letter in whole if letter.isprintable())
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -95,6 +92,14 @@ def sparkline(values: Sequence[float | None], width: int = 24) -> str:
     if high == low:
         return BARS[3] * groups
     return "".join(BARS[round((mean - low) / (high - low) * 7)] for mean in means)
+
+
+def printable(words: object) -> str:
+    """Anything as one line, as a terminal would show it in the end; nothing that it would obey."""
+    line = str(words).encode("utf-8", "replace").decode()  # a name on disk need not be UTF-8
+    line = _SEQUENCES.sub("", line)
+    line = line.rstrip("\r").rpartition("\r")[2].expandtabs()  # a progress bar's last word
+    return "".join(it if it.isprintable() else " " if it.isspace() else "" for it in line)
 
 
 def plot(values: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:

@@ -20,7 +20,7 @@ from beam_slurm.schema.recipe import (
     Storage,
     Watchdog,
 )
-from beam_slurm.schema.site import Network, Paths, Site
+from beam_slurm.schema.site import Network, Notify, Paths, Site
 
 __all__ = [
     "BY_NAME",
@@ -37,6 +37,7 @@ __all__ = [
     "Model",
     "NemoRL",
     "Network",
+    "Notify",
     "Optimizer",
     "Paths",
     "Profile",

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
-from beam_slurm.schema.base import NAME, TIME, Line, Model, Text
+from beam_slurm.schema.base import NAME, TIME, Line, Model, Text, Word
 from beam_slurm.schema.framework import Framework
 from beam_slurm.schema.hardware import Hardware
 from beam_slurm.schema.recipe import Recipe
@@ -24,6 +31,24 @@ class Ray(Model):
     """Seconds until every node must have joined."""
     object_store_gb: PositiveFloat | None = None
     """Shared memory of each node for objects, in 10^9 bytes; left out: Ray decides."""
+
+
+# Slurm's words for --mail-type, 22.05 to 25.11.
+Mail = Literal[
+    "NONE",
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "ALL",
+    "INVALID_DEPEND",
+    "STAGE_OUT",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "ARRAY_TASKS",
+]
 
 
 class Job(Model):
@@ -46,6 +71,32 @@ class Job(Model):
     lead_s: PositiveInt | None = None
     """Seconds before the time limit at which the framework is asked to save; left out: a tenth of
     job.time, at most 900."""
+
+    mail_type: list[Mail] = []
+    """When Slurm itself sends mail, in its own words: [BEGIN, END, FAIL], TIME_LIMIT_80, ALL; of
+    every job of the run, also of one that never begins."""
+    mail_user: Word | None = None
+    """To whom; left out: the submitting user."""
+
+    @field_validator("mail_type", mode="before")
+    @classmethod
+    def _mail(cls, value: Any) -> Any:
+        words = value.split(",") if isinstance(value, str) else value
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            return words
+        found = [word.strip().upper() for word in words]
+        known = get_args(Mail)
+        if unknown := [word for word in found if word not in known]:
+            raise ValueError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        if "NONE" in found and len(found) > 1:
+            raise ValueError("NONE stands alone: Slurm would refuse it beside others")
+        return found
+
+    @model_validator(mode="after")
+    def _sent(self) -> Self:
+        if self.mail_user and not self.mail_type:
+            raise ValueError("mail_user says to whom, and mail_type does not say when: set both")
+        return self
 
     @field_validator("time", "total_time", mode="before")
     @classmethod

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, PositiveFloat, field_validator
+from pydantic import AfterValidator, PositiveFloat, field_validator, model_validator
 
 from beam_slurm import mounts
 from beam_slurm.node.verdicts import ALWAYS, SEVERITY
@@ -75,6 +75,29 @@ def _variable(name: str) -> str:
     return name
 
 
+class Notify(Model):
+    """What is sent when a run starts, ends, fails or starts again: see docs/notifications.md."""
+
+    webhook: str | None = None
+    """Name of the variable that holds the webhook's URL; left out: nothing is sent. The URL is a
+    secret like those of site.secrets, and the training does not get it."""
+    form: Literal["json", "slack"] = "json"
+    """json: all facts, for programs; slack: {"text": ...}, one line for people."""
+    on: list[Literal["start", "end", "failure", "restart"]] = ["start", "end", "failure", "restart"]
+    """start: its nodes have been chosen; end: it has succeeded or was cancelled; failure: it has
+    failed and does not go on; restart: an attempt has ended and the run goes on."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        # An error of the whole, since one of the key would repeat its value: it may be the URL.
+        if self.webhook is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]*", self.webhook):
+            raise ValueError(
+                "webhook is no name of a variable, such as BEAM_WEBHOOK; the URL is a secret: "
+                "export it in the shell that submits, or put it into site.secrets_file"
+            )
+        return self
+
+
 def _mount(text: str) -> str:
     mounts.parse(text)
     return text
@@ -137,12 +160,19 @@ class Site(Model):
     secrets_file: Path | None = None
     """File of NAME=value lines, yours alone (mode 0600), read by the job; its names count as
     secrets."""
+    notify: Notify = Notify()
     run_mode: Literal["0700", "0750", "0755"] = "0700"
     """Who may look into run folders."""
     outputs_gb: PositiveFloat | None = None
     """Room for checkpoints on paths.outputs, in 10^9 bytes; left out: what is free there."""
     network: Network = Network()
     paths: Paths = Paths()
+
+    @property
+    def secret_names(self) -> list[str]:
+        """All variables that this site calls secret."""
+        hook = [self.notify.webhook] if self.notify.webhook else []
+        return list(dict.fromkeys([*self.secrets, *hook]))
 
     @field_validator("environment")
     @classmethod
