@@ -39,18 +39,25 @@ class JobRequest:
     """Everything about one submission: typed, frozen, complete.
 
     Attributes:
-        profile: the resolved profile.
+        resolved: the profile, with its origins.
         launch: what the framework needs.
         run: absolute path of the run folder; its name is the run's id and the job's comment.
+        overrides: words behind --, which stand at the end of the entry's argv.
         missing: what the site file must still say, as (key, what it is).
         local: run on this machine without Slurm.
     """
 
-    profile: Profile
+    resolved: Resolved
     launch: Launch
     run: Path
+    overrides: tuple[str, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
     local: bool = False
+
+    @property
+    def profile(self) -> Profile:
+        """The resolved profile."""
+        return self.resolved.profile
 
     @property
     def token(self) -> str:
@@ -67,8 +74,16 @@ def make_request(
     overrides: Sequence[str] = (),
     local: bool = False,
     run_id: str | None = None,
+    root: Path | None = None,
 ) -> JobRequest:
-    """The request for a profile; ``overrides`` go to the end of the entry's argv as they are.
+    """The request for a profile.
+
+    Args:
+        resolved: the profile.
+        overrides: words for the end of the entry's argv, as they are.
+        local: run on this machine without Slurm.
+        run_id: the run's name; left out, one that nobody else has.
+        root: where its folder will lie; left out, the site's ``paths.runs``.
 
     Raises:
         BeamSlurmError: if the profile cannot be launched in the way asked for.
@@ -89,7 +104,8 @@ def make_request(
             f"{profile.name} wants {profile.hardware.nodes} nodes, without Slurm there is one",
             remedy="add --nodes 1, or submit to a Slurm cluster",
         )
-    run = runs.root(profile.site.paths.runs).absolute() / (run_id or runs.new_id(profile.job_name))
+    root = (root or runs.root(profile.site.paths.runs)).absolute()
+    run = root / (run_id or runs.new_id(profile.job_name))
     missing = Missing()
     launch = frameworks.launch(resolved, str(run), missing, overrides)
     contained = launch.container is not None
@@ -107,7 +123,7 @@ def make_request(
             why="container runtimes cut mounts at commas, colons and quotation marks",
             remedy="set site.paths.runs to another folder",
         ) from None
-    return JobRequest(profile, launch, run, tuple(missing.items), local)
+    return JobRequest(resolved, launch, run, tuple(overrides), tuple(missing.items), local)
 
 
 def render(request: JobRequest) -> str:

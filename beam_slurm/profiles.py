@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -99,10 +99,38 @@ def resolve(
                 {(): str(found), **{("site", *key): place for key, place in local.places.items()}},
             )
         )
-    for key, text in settings:
-        document.set(key, scalar(text, f"--set {dotted(key)}"), f"--set {dotted(key)}")
-    _words_stay_words(document, settings)
+    _say(document, settings)
     return Resolved(_check(document), checked, document)
+
+
+def restore(
+    file: Path,
+    published: dict[str, Any],
+    places: Mapping[str, str],
+    settings: Sequence[tuple[Key, str]] = (),
+) -> Resolved:
+    """The profile that a run was submitted with, from what its folder says of it.
+
+    Args:
+        file: all of its values.
+        published: those of the profile that came with beam-slurm.
+        places: dotted key -> where the value came from; the whole is "".
+        settings: what is to be otherwise, as ``parse_settings`` returns it.
+
+    Raises:
+        BeamSlurmError: this version has other keys, or takes other values; with the line of
+            ``file``.
+    """
+    document = load(file)
+    _say(document, settings)
+    profile = _check(document)
+    before = _check(Document(published, {(): f"the published profile beside {file}"}))
+    told = {
+        key: here if here.startswith("--set ") else places.get(dotted(key), "")
+        for key, here in document.places.items()
+    }
+    told = {key: place for key, place in told.items() if place}
+    return Resolved(profile, before, Document(document.data, told))
 
 
 def site_file() -> Path | None:
@@ -222,6 +250,13 @@ def _key(text: str) -> Key:
             f"--set {text!r} is no key", remedy="keys look like recipe.evaluation.every"
         )
     return tuple(words)
+
+
+def _say(document: Document, settings: Sequence[tuple[Key, str]]) -> None:
+    """Lay the settings on the document."""
+    for key, text in settings:
+        document.set(key, scalar(text, f"--set {dotted(key)}"), f"--set {dotted(key)}")
+    _words_stay_words(document, settings)
 
 
 def _words_stay_words(document: Document, settings: Sequence[tuple[Key, str]]) -> None:

@@ -2,7 +2,7 @@
 
     <runs>/<run id>/
       script.sbatch  shell.sh  node.pyz                         written before sbatch
-      profile.yaml  manifest.json
+      profile.yaml  origins.json  manifest.json  *.patch        the same: see ``records``
       private/                                                  Ray's tokens, always mode 0700
       job-<job id>.log                                          Slurm's log, the driver's output
       attempt-<k>/                                              written on the nodes: ``attempts``
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.state import State
 
 MANIFEST = "manifest.json"
+VERSION = 2  # of the manifest; 1 had no number, nor what a run is run again from
 PRIVATE = "private"
 
 
@@ -49,9 +51,44 @@ class Run:
         return attempts.read_json(self.path / MANIFEST)
 
     @property
+    def damage(self) -> str:
+        """Why the manifest says nothing; "" if it is well."""
+        try:
+            found = json.loads((self.path / MANIFEST).read_text())
+        except OSError as error:
+            return f"cannot read {self.path / MANIFEST}: {error.strerror}"
+        except ValueError as error:
+            return f"{self.path / MANIFEST} is not whole: {error}"
+        return "" if isinstance(found, dict) else f"{self.path / MANIFEST} holds no keys"
+
+    @property
+    def created(self) -> float | None:
+        """When it was submitted, in epoch seconds; None if the manifest does not say."""
+        found = self.manifest.get("created")
+        return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def moved(self) -> Path | None:
+        """Where the folder was when the run was submitted, if that is not where it is now."""
+        told = self.manifest.get("folder")
+        if not told:
+            return None
+        try:
+            return None if Path(told).samefile(self.path) else Path(told)
+        except OSError:
+            return Path(told)
+
+    def here(self, recorded: str | Path) -> Path:
+        """A path that the run has told: if it was in its folder, where that is now."""
+        path, told = Path(recorded), self.manifest.get("folder")
+        if told and path.is_relative_to(told):
+            return self.path / path.relative_to(told)
+        return path
+
+    @property
     def output(self) -> Path:
         """Where the framework writes."""
-        return Path(self.manifest.get("output") or self.path / "output")
+        return self.here(self.manifest.get("output") or self.path / "output")
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -97,9 +134,17 @@ class Run:
         return found[-1].events if found else []
 
     def record(self, **facts: Any) -> None:
-        """Write facts into the manifest, whole or not at all."""
+        """Write facts into the manifest, whole or not at all.
+
+        Raises:
+            BeamSlurmError: there is one that cannot be read: what it may hold is left as it is.
+        """
         path = self.path / MANIFEST
-        part = path.with_suffix(".part")
+        if path.exists() and (damage := self.damage):
+            raise BeamSlurmError(
+                f"{self.id} cannot be recorded", why=damage, remedy="put it right, or move it away"
+            )
+        part = path.with_suffix(f".{secrets.token_hex(4)}.part")
         part.write_text(json.dumps({**self.manifest, **facts}, indent=1) + "\n")
         part.chmod(0o666 & self.path.stat().st_mode)
         part.replace(path)
@@ -112,6 +157,10 @@ class Run:
         """
         manifest = self.manifest
         if manifest.get("executor") == "local":
+            host = manifest.get("host")
+            if host and host != socket.gethostname():
+                elsewhere = State("unknown", f"it was started on {host}, which alone can tell")
+                return state.of_files(self.attempts) or elsewhere
             pid = manifest.get("pid")
             alive = bool(pid) and Path(f"/proc/{pid}").exists()
             return state.of_process(self.attempts, alive)
@@ -123,7 +172,7 @@ class Run:
             if newest == job_id:
                 return state.of_job(found, job, self.log, time.time())
             job_id = newest  # it was chained in this very moment
-        return State("unknown", "it was never submitted, or nobody could say so")
+        return State("unknown", self.damage or "it was never submitted, or nobody could say so")
 
 
 def root(configured: str | None) -> Path:
@@ -154,7 +203,8 @@ def create(
     run = Run(folder)
     try:
         (folder / PRIVATE).mkdir(mode=0o700)
-        run.record(id=folder.name, created=round(time.time(), 3), **manifest)
+        facts = {"version": VERSION, "id": folder.name, "folder": str(folder)}
+        run.record(**facts, created=round(time.time(), 3), **manifest)
     except OSError as error:
         raise _unwritten(folder, error) from error
     return run
@@ -195,7 +245,7 @@ def _unwritten(folder: Path, error: OSError) -> BeamSlurmError:
 def all_runs(where: Path) -> Iterator[Run]:
     """Every run below ``where``, newest first."""
     found = [Run(path.parent) for path in where.glob(f"*/{MANIFEST}")]
-    yield from sorted(found, key=lambda run: run.manifest.get("created", 0), reverse=True)
+    yield from sorted(found, key=lambda run: run.created or 0, reverse=True)
 
 
 def find(name: str | None, where: Path) -> Run:

@@ -16,8 +16,9 @@ _NAMES = r"(?:api|secret|private|access|wandb)[_-]?key|(?:auth|access|hf|hub|api
 _NAME = re.compile(rf"(?:^|[^a-z])(?:{_NAMES}|secret|passw(?:or)?d)$", re.I)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*_TOKEN$")  # GITHUB_TOKEN; eos_token is none
 # name=value, "name": value and --name value, anywhere in a word; a value ends where quotes do.
+# Names have a longest length, or a long line of letters would take for ever.
 _PAIRS = re.compile(
-    r"""(?:--(?P<option>[\w.-]+)(?:=|\s+)|(?P<name>[A-Za-z_][\w.-]*)["']?\s*[=:]\s*)"""
+    r"""(?:--(?P<option>[\w.-]{1,80})(?:=|\s+)|(?P<name>[A-Za-z_][\w.-]{0,80})["']?\s*[=:]\s*)"""
     r"""["']?(?P<value>[^\s,;"'{}\[\]]+)"""
 )
 _SHAPES = re.compile(
@@ -25,6 +26,8 @@ _SHAPES = re.compile(
     r"|hooks\.slack\.com/[\w/]{20,})\b"
 )
 _SHORTEST = 12  # a shorter value of a secret variable may well stand elsewhere by chance
+_LONGEST = 4_000  # characters of a line of text that is looked through
+HIDDEN = "***"
 
 
 def named(name: str) -> bool:
@@ -52,7 +55,7 @@ def refuse(
     def called(name: str) -> bool:
         return named(name) or name in names
 
-    values = [v for k, v in environment.items() if called(k) and len(v) >= _SHORTEST]
+    values = _values(environment, names)
     previous = ""
     for word in words:
         pairs = list(_pairs(word))
@@ -68,6 +71,54 @@ def refuse(
                 remedy="export it in your shell (WANDB_API_KEY, HF_TOKEN): the job inherits it",
             )
         previous = word
+
+
+def masked(
+    text: str, environment: Mapping[str, str] = os.environ, names: Collection[str] = ()
+) -> tuple[str, int]:
+    """Text that was not written for us, with what ``refuse`` would find in it as ``***``.
+
+    It is a person's code, and looks like a secret sooner than it is one: ``api_key = load()`` is
+    hidden, too. A line that is too long to look through is hidden as a whole.
+
+    Args:
+        text: lines of a diff, say.
+        environment: variables whose values count as secrets if their names say so.
+        names: more names that are secret.
+
+    Returns:
+        the text, and how many places of it are hidden.
+    """
+    count = 0
+    for value in sorted(_values(environment, names), key=len, reverse=True):
+        count += text.count(value)
+        text = text.replace(value, HIDDEN)
+    text, shapes = _SHAPES.subn(HIDDEN, text)
+    lines = [_masked_line(line, names) for line in text.split("\n")]
+    return "\n".join(line for line, _ in lines), count + shapes + sum(found for _, found in lines)
+
+
+def _masked_line(line: str, names: Collection[str]) -> tuple[str, int]:
+    if len(line) > _LONGEST:
+        return line[:1] + HIDDEN, 1
+    parts, done, at = [], 0, 0
+    while match := _PAIRS.search(line, at):
+        name = match["option"] or match["name"]
+        at = match.start("value")
+        literal = not match["value"].startswith(("$", "???", HIDDEN))
+        if literal and (named(name) or name in names):
+            parts.append(line[done:at])
+            done = at = match.end("value")
+    return HIDDEN.join([*parts, line[done:]]), len(parts)
+
+
+def _values(environment: Mapping[str, str], names: Collection[str]) -> set[str]:
+    """Values of the variables that are secret, but for those too short to tell."""
+    return {
+        value
+        for name, value in environment.items()
+        if (named(name) or name in names) and len(value) >= _SHORTEST
+    }
 
 
 def _pairs(word: str) -> Iterator[tuple[str, str]]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
+import socket
 import subprocess
 from typing import Any
-
-import yaml
 
 from beam_slurm import attach, checks, job, resume, runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.pack import node_program
+from beam_slurm.records import record, surroundings
+from beam_slurm.records.record import SCRIPT
+from beam_slurm.records.surroundings import Surroundings
 
-SCRIPT = "script.sbatch"
 
-
-def submit(request: JobRequest) -> runs.Run:
+def submit(request: JobRequest, around: Surroundings | None = None, **facts: Any) -> runs.Run:
     """Check, make the run folder, submit; whatever is refused leaves nothing behind.
+
+    ``around`` and ``facts`` are for ``prepare``.
 
     Raises:
         BeamSlurmError: with the cause and the remedy; nothing was submitted then, unless it
@@ -33,12 +34,12 @@ def submit(request: JobRequest) -> runs.Run:
     if not request.local:
         checks.cluster(request)
     first = not request.run.parent.exists()
-    run = prepare(request)
+    run = prepare(request, around, **facts)
     try:
         if request.local:
-            run.record(pid=_start_here(run))
+            started: dict[str, Any] = {"pid": _start_here(run), "host": socket.gethostname()}
         else:
-            run.record(job=slurm.submit(run.path / SCRIPT, request.token))
+            started = {"job": slurm.submit(run.path / SCRIPT, request.token)}
     except slurm.Uncertain as problem:  # the job may be there, and needs its folder then
         raise problem.error(request.token, run.path) from None
     except BeamSlurmError:
@@ -47,24 +48,29 @@ def submit(request: JobRequest) -> runs.Run:
             with contextlib.suppress(OSError):  # somebody else's run may be in it by now
                 run.path.parent.rmdir()
         raise
+    run.record(**started)
     return run
 
 
-def prepare(request: JobRequest, **facts: Any) -> runs.Run:
-    """The run folder with everything that the job needs; ``facts`` go into its manifest.
+def prepare(request: JobRequest, around: Surroundings | None = None, **facts: Any) -> runs.Run:
+    """The run folder with everything that the job needs.
+
+    Args:
+        request: the run.
+        around: what ``surroundings.gather`` has found; left out, it is gathered here.
+        facts: more for the manifest.
 
     Raises:
         BeamSlurmError: it cannot be made; then nothing is left of it.
     """
     profile = request.profile
-    resolved: dict[str, Any] = json.loads(profile.model_dump_json())
+    files, known = record.make(request, around or surroundings.gather(request))
     return runs.create(
         request.run,
         {
-            SCRIPT: os.fsencode(str(request)),
+            **files,
             attach.SHELL: os.fsencode(job.shell(request)),
             "node.pyz": node_program(),
-            "profile.yaml": yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True),
         },
         {
             "profile": profile.name,
@@ -76,6 +82,7 @@ def prepare(request: JobRequest, **facts: Any) -> runs.Run:
             "nodes": profile.hardware.nodes,
             "gpus_per_node": profile.hardware.gpus_per_node,
             "steps": profile.recipe.steps,
+            **known,
             **facts,
         },
         mode=int(profile.site.run_mode, 8),

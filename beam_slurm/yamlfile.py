@@ -133,6 +133,11 @@ def scalar(text: str, place: str) -> Any:
     return value
 
 
+def dump(data: dict[str, Any]) -> str:
+    """``data`` as YAML in its own order, which ``load`` and YAML 1.1 read as the same values."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader with YAML 1.2's booleans and floats."""
 
@@ -154,6 +159,19 @@ _Loader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that puts in quotes what is text to YAML 1.1 and a number to 1.2: 1e-6."""
+
+
+_Dumper.yaml_implicit_resolvers = {
+    first: [
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        *_Loader.yaml_implicit_resolvers.get(first, []),
+    ]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+}
 
 
 def _plain(node: yaml.Node, key: Key, name: str, places: dict[Key, str]) -> Any:

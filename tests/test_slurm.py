@@ -203,7 +203,12 @@ def test_a_run_folder_stays_exactly_if_there_may_be_a_job(
     stays: bool,
 ) -> None:
     answers.answers.update(
-        {"scontrol": (0, PARTITION, ""), "sbatch": sbatch, "squeue": (0, "", "")}
+        {
+            "scontrol": (0, PARTITION, ""),
+            "sinfo": (0, "slurm 22.05.8", ""),
+            "sbatch": sbatch,
+            "squeue": (0, "", ""),
+        }
     )
     words = [f"site.paths.runs={tmp_path}/runs", "site.paths.venv=/venv"]
     resolved = profiles.resolve("demo", use_site=False, settings=profiles.parse_settings(words))
@@ -217,7 +222,7 @@ def test_a_run_folder_stays_exactly_if_there_may_be_a_job(
 def test_a_refusal_never_removes_another_run(answers: Answers, tmp_path: Path) -> None:
     words = [f"site.paths.runs={tmp_path}/runs", "site.paths.venv=/venv"]
     resolved = profiles.resolve("demo", use_site=False, settings=profiles.parse_settings(words))
-    answers.answers["scontrol"] = (0, PARTITION, "")
+    answers.answers.update({"scontrol": (0, PARTITION, ""), "sinfo": (0, "slurm 22.05.8", "")})
     other = tmp_path / "runs" / "other"
 
     def refuse(script: Path, token: str) -> str:

@@ -24,6 +24,7 @@ COMMANDS = {
     "dashboard": "Say how to reach a run's Ray dashboard, or open it.",
     "report": "Draw a run: reward, accuracy, response length, step time.",
     "cancel": "End a run.",
+    "runs": "List, show and compare what ran; run it again; remove old runs.",
     "profiles": "List the profiles, or show one with the origin of its values.",
     "schema": "Print the JSON schema of profiles or site files, for editors.",
     "image": "Import a container image once, as a job.",

@@ -11,6 +11,7 @@ import click
 from beam_slurm.cli import options
 
 if TYPE_CHECKING:
+    from beam_slurm.job import JobRequest
     from beam_slurm.schema import Profile
 
 EXAMPLES = """\b
@@ -72,7 +73,7 @@ def submit(
         raise click.UsageError("--json tells of a run, and --dry-run makes none")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
-    fits = _check_plan(request.profile, stop=not (dry_run or force))
+    fits = check_plan(request.profile, stop=not (dry_run or force))
     _warn(checks.unused(request))
     _warn(checks.mailless(request))
     if dry_run:
@@ -89,10 +90,10 @@ def submit(
             sys.stdout.buffer.write(script)
             sys.stdout.flush()
         return
-    _submit(request, wait, as_json)
+    send(request, wait, as_json)
 
 
-def _check_plan(profile: Profile, stop: bool) -> bool:
+def check_plan(profile: Profile, stop: bool) -> bool:
     """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run.
 
     Returns whether there are none.
@@ -125,14 +126,13 @@ def _warn(text: str | None) -> None:
         click.echo(text, err=True)
 
 
-def _submit(request: object, wait: bool, as_json: bool) -> None:
+def send(request: JobRequest, wait: bool, as_json: bool, **more: Any) -> None:
+    """Submit, say so, and stay if that is wished; ``more`` is for ``submit.submit``."""
     import json
 
     from beam_slurm import submit as room
-    from beam_slurm.job import JobRequest
 
-    assert isinstance(request, JobRequest)
-    run = room.submit(request)
+    run = room.submit(request, **more)
     manifest = run.manifest
     if as_json:
         facts = {"run": run.id, "job": manifest.get("job"), "folder": str(run.path)}

@@ -167,22 +167,29 @@ def gather(run: Run, state: State | None = None) -> Facts:
 
 
 def gather_all(found: Sequence[Run]) -> tuple[list[Facts], str]:
-    """The facts of many runs, and what Slurm said if it did not answer, else "".
+    """The facts of many runs, and what Slurm said if it did not answer, else ""."""
+    known, problem = states(found)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        return list(pool.map(gather, found, known)), problem
+
+
+def states(found: Sequence[Run]) -> tuple[list[State], str]:
+    """The states of many runs, and what Slurm said if it did not answer, else "".
 
     Asks for a few at a time, and for no more once the controller has not answered.
     """
     problems: list[str] = []
 
-    def one(run: Run) -> Facts:
+    def one(run: Run) -> State:
         local = run.manifest.get("executor") == "local"
         state, problem = _state(run, ask=local or not problems)
         if problem:
             problems.append(problem)
-        return gather(run, state)
+        return state
 
     with ThreadPoolExecutor(max_workers=4) as pool:
-        facts = list(pool.map(one, found))
-    return facts, problems[0] if problems else ""
+        known = list(pool.map(one, found))
+    return known, problems[0] if problems else ""
 
 
 def state_of(run: Run) -> State:
@@ -201,6 +208,18 @@ def _state(run: Run, *, ask: bool) -> tuple[State, str]:
             problem = error.what + (f": {error.why.splitlines()[-1]}" if error.why else "")
     told = state.of_files(run.attempts)
     return told or State("unknown", problem or "Slurm does not answer"), problem
+
+
+def moved(run: Run, ended: bool) -> list[str]:
+    """That a run's folder is not where it was submitted, and who may not know; [] if it is."""
+    before = run.moved
+    if before is None:
+        return []
+    said = [f"it was submitted as {before}: the folder was moved, or is seen from elsewhere"]
+    if not ended:
+        who = ", ".join(f"job {name}" for name in run.jobs) or "its process"
+        said.append(f"{who} is not over, and writes to {before} still")
+    return said
 
 
 def profile_of(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
-from beam_slurm.report.facts import Facts, next_steps, seconds_left
+from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left
 from beam_slurm.report.phases import missing
 from beam_slurm.state import State
 
@@ -112,6 +112,7 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     rows += _measured(facts)
     rows += outcome(facts)
     rows.append(("folder", str(facts.run.path)))
+    rows += [("moved", said) for said in moved(facts.run, facts.state.ended)]
     if facts.run.log:
         rows.append(("log", str(facts.run.log)))
     rows.append(("next", "\n".join(next_steps(facts))))
@@ -187,7 +188,7 @@ def outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
         hosts = [path.stem for path in stacks]
         rows.append(("stacks", f"{attempts.nodes(hosts)} in {stacks[0].parent}"))
     if told.get("log"):
-        rows.append(("its log", str(told["log"])))
+        rows.append(("its log", str(facts.run.here(told["log"]))))
     if told.get("lines"):
         rows.append(("last lines", Text("\n".join(map(str, told["lines"])), "dim")))
     return rows

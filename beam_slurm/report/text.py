@@ -69,6 +69,15 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def size(count: float) -> str:
+    """Bytes in powers of ten: 512 B, 48 kB, 1.2 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{number(count) if unit != 'B' else int(count)} {unit}"
+        count /= 1000
+    return f"{number(count)} TB"
+
+
 def date(epoch: float | None) -> str:
     """Local date and time to the minute."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(epoch)) if epoch else "–"

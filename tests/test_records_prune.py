@@ -1,0 +1,262 @@
+"""Old runs go: those that are over, whole, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import folders
+import pytest
+from launching import COMMAND, Launch
+from test_records import Jobs, call, jobs  # noqa: F401 - a fixture
+
+from beam_slurm import slurm
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.records import prune
+from beam_slurm.runs import Run
+
+pytestmark = pytest.mark.usefixtures("no_site")
+
+DAY = 86400
+
+
+def old(root: Path, name: str, days: float = 40, job: str = "17", **manifest: Any) -> Run:
+    """A run that has ended so many days ago, with 100 kB of log."""
+    run = folders.make(root, name, job=job, **manifest)
+    folders.outcome(run, after=time.time() - days * DAY - folders.T0)
+    (run.path / f"job-{job}.log").write_text("x" * 100_000)
+    return run
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_what_is_old_goes_and_what_is_new_stays(tmp_path: Path) -> None:
+    for name, days in (("a", 40), ("b", 31), ("c", 29), ("d", 0)):
+        old(tmp_path, name, days)
+    dry = call("prune", "--older-than", "30d", "--dry-run", root=tmp_path)
+    assert names(tmp_path) == ["a", "b", "c", "d"]
+    assert "would remove 2 runs and free 201 kB" in dry.stdout
+    rows = [line.split()[0] for line in dry.stdout.splitlines()[1:3]]
+    assert sorted(rows) == ["a", "b"]
+    assert "40 d 0 h ago" in dry.stdout
+    done = call("prune", "--older-than", "30d", "--yes", root=tmp_path)
+    assert "removed 2 runs, 201 kB are free" in done.stdout
+    assert names(tmp_path) == ["c", "d"]
+    assert "nothing to remove" in call("prune", "--older-than", "30d", root=tmp_path).stdout
+
+
+def test_the_newest_are_kept_of_those_that_are_meant(tmp_path: Path) -> None:
+    for number in range(5):
+        old(tmp_path, f"a{number}", created=folders.T0 + number)
+    old(tmp_path, "b0", profile="other")
+    call("prune", "--keep", "2", "--profile", "demo", "--yes", root=tmp_path)
+    assert names(tmp_path) == ["a3", "a4", "b0"]
+
+
+def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
+    old(tmp_path, "a")
+    with pytest.raises(BeamSlurmError, match="nothing was removed"):
+        call("prune", "--keep", "0", root=tmp_path)
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("words", [(), ("--older-than", "30"), ("--older-than", "-3d")])
+def test_what_is_to_go_must_be_said(words: tuple[str, ...], tmp_path: Path) -> None:
+    old(tmp_path, "a")
+    assert call("prune", *words, "--yes", root=tmp_path).exit_code == 2
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_run_with_a_job_that_lives_stays(
+    tmp_path: Path,
+    jobs: Jobs,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old(tmp_path, "done", job="1")
+    waits = folders.make(tmp_path, "waits", job="2", created=1.0)
+    jobs["2"] = slurm.Job("2", "PENDING", "Priority")
+    chained = old(tmp_path, "chained", job="3")
+    folders.lost(chained, "chain", chained="4")
+    jobs["4"] = slurm.Job("4", "RUNNING", nodes="n1")
+    # It has told its end, and yet its first job is there.
+    told = old(tmp_path, "told", job="5")
+    folders.outcome(told, attempt=1, job="6", after=1)
+    jobs["5"] = slurm.Job("5", "RUNNING", nodes="n1")
+    # Whether it was submitted, nobody could say: its job carries its name.
+    unsaid = folders.make(tmp_path, "unsaid", job=None, created=1.0)
+    monkeypatch.setattr(slurm, "find", lambda token: "7" if token == "beam-slurm:unsaid" else None)
+    local = folders.make(
+        tmp_path, "local", executor="local", pid=os.getpid(), host=os.uname().nodename, created=1.0
+    )
+    other = folders.make(tmp_path, "other", executor="local", pid=1, host="elsewhere", created=1.0)
+    shown = call("prune", "--keep", "0", "--yes", root=tmp_path).stdout
+    assert names(tmp_path) == sorted(run.id for run in (waits, chained, told, unsaid, local, other))
+    assert "stays: it is pending as job 2" in shown
+    assert "stays: it is running as job 4" in shown or "stays: it is starting as job 4" in shown
+    assert "stays: its job 5 is running" in shown
+    assert "stays: its job 7 lives" in shown
+    assert "stays: it was started on elsewhere" in shown
+    assert "removed 1 run," in shown
+
+
+def test_a_point_that_its_sweep_has_not_come_to_stays(tmp_path: Path) -> None:
+    facts = {"id": "lr-0a1b2c", "index": 7}
+    folders.make(tmp_path, "waits", job=None, created=1.0, sweep=facts)
+    folders.make(tmp_path, "here", job=None, created=1.0, sweep=facts, executor="local")
+    old(tmp_path, "done", job="12", sweep=facts)
+    shown = call("prune", "--keep", "0", "--yes", root=tmp_path).stdout
+    assert shown.count("stays: sweep lr-0a1b2c may not have come to it yet") == 2
+    assert names(tmp_path) == ["here", "waits"]
+
+
+def test_it_looks_again_before_each_one(tmp_path: Path, jobs: Jobs) -> None:  # noqa: F811
+    run = old(tmp_path, "a", job="1")
+    (one,) = prune.candidates([run], tmp_path, None, 0, record=False)
+    assert one.stays == ""
+    jobs["1"] = slurm.Job("1", "PENDING", "requeued by hand", restarts=1)
+    with pytest.raises(BeamSlurmError, match="a stays"):
+        prune.remove(one, record=False)
+    assert run.outcome
+
+
+def test_nothing_goes_where_slurm_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(job_id: str) -> slurm.Job:
+        raise BeamSlurmError("Slurm's controller does not answer")
+
+    monkeypatch.setattr(slurm, "job", silent)
+    old(tmp_path, "a")
+    with pytest.raises(BeamSlurmError, match="does not answer"):
+        call("prune", "--keep", "0", "--yes", root=tmp_path)
+    assert names(tmp_path) == ["a"]
+
+
+def test_no_link_is_followed_and_nothing_outside_is_touched(tmp_path: Path) -> None:
+    root, outside = tmp_path / "runs", tmp_path / "outside"
+    elsewhere = old(outside, "elsewhere")
+    root.mkdir()
+    (root / "link").symlink_to(elsewhere.path)
+    output = tmp_path / "outputs" / "first"
+    output.mkdir(parents=True)
+    (output / "checkpoint").write_text("precious")
+    run = old(root, "a", output=str(output))
+    (run.path / "to-folder").symlink_to(output)
+    (run.path / "to-file").symlink_to(output / "checkpoint")
+    (run.path / "dangling").symlink_to("nowhere")
+    shown = call("prune", "--keep", "0", "--yes", root=root).stdout
+    assert names(root) == ["link"]
+    assert "stays: it is a link to another place" in shown
+    assert f"its output stays: {output}" in shown
+    assert (output / "checkpoint").read_text() == "precious"
+    assert (elsewhere.path / "job-17.log").is_file()
+
+
+def test_a_folder_that_another_run_writes_into_stays(tmp_path: Path) -> None:
+    first = old(tmp_path, "first")
+    old(tmp_path, "second", days=1, output=str(first.path / "output"))
+    shown = call("prune", "--older-than", "30d", "--yes", root=tmp_path).stdout
+    assert "stays: second writes into it" in shown
+    assert names(tmp_path) == ["first", "second"]
+
+
+def test_a_damaged_manifest_is_for_a_person_to_look_at(tmp_path: Path) -> None:
+    run = old(tmp_path, "a")
+    (run.path / "manifest.json").write_text('{"id": ')
+    assert (
+        "stays: its manifest cannot be read"
+        in call("prune", "--keep", "0", "--yes", root=tmp_path).stdout
+    )
+    assert names(tmp_path) == ["a"]
+
+
+def test_the_record_may_stay(tmp_path: Path) -> None:
+    run = old(tmp_path, "a")
+    folders.preflight(run, 1)
+    for name in ("origins.json", "script.sbatch", "checkout.patch", "node.pyz"):
+        (run.path / name).write_text("x")
+    (run.path / "output" / "checkpoints").mkdir(parents=True)
+    (run.path / "output" / "profile.yaml").write_text("the framework's own")
+    call("prune", "--keep", "0", "--yes", "--keep-record", root=tmp_path)
+    left = sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file())
+    assert left == [
+        "attempt-0/outcome.json",
+        "attempt-0/preflight.json",
+        "checkout.patch",
+        "manifest.json",
+        "origins.json",
+        "profile.yaml",
+        "script.sbatch",
+    ]
+    assert not (run.path / "output").exists()
+    assert json.loads(call("list", "--json", root=tmp_path).stdout)[0]["state"] == "succeeded"
+    again = call("prune", "--keep", "0", "--yes", "--keep-record", root=tmp_path).stdout
+    assert "nothing to remove" in again
+
+
+def test_what_cannot_be_removed_is_named_and_listed_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container leaves it that wrote as root."""
+    run = old(tmp_path, "a")
+    stuck = run.path / "job-17.log"
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path == stuck:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(BeamSlurmError, match="a could not be removed as a whole") as refused:
+        call("prune", "--keep", "0", "--yes", root=tmp_path)
+    assert refused.value.where == str(stuck)
+    assert run.manifest["id"] == "a"
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 130, ["a"]), ("y", 0, [])])
+def test_a_person_is_asked(answer: str, code: int, left: list[str], tmp_path: Path) -> None:
+    old(tmp_path, "a", executor="local", job=None)
+    mine, theirs = os.openpty()
+    words = ["prune", "--keep", "0", "--runs", str(tmp_path)]
+    with subprocess.Popen(
+        [COMMAND, "runs", *words],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as child:
+        os.write(mine, f"{answer}\n".encode())
+        said = child.communicate(timeout=60)[0]
+    os.close(mine)
+    os.close(theirs)
+    assert "Remove 1 run and free" in said
+    assert child.returncode == code
+    assert names(tmp_path) == left
+
+
+@pytest.mark.slurm
+def test_a_job_in_the_queue_keeps_its_run(launch: Launch) -> None:
+    """Pending: its run stays, is named where its folder was moved, and goes once it is over."""
+    run = launch.submit("--nodes=1", "--set", "site.directives={begin: now+1hour}")
+    job_id = run.manifest["job"]
+    assert run.manifest["versions"]["slurm"]
+    listed = json.loads(launch.call("runs", "list", "--state=pending", "--json").stdout)
+    assert [(one["id"], one["job"]) for one in listed] == [(run.id, job_id)]
+    everything = ("runs", "prune", "--keep=0", "--yes")
+    assert f"stays: it is pending as job {job_id}" in launch.call(*everything).stdout
+    there = run.path.rename(run.path.parent.parent / "elsewhere")
+    told = launch.call("status", str(there)).stdout
+    assert f"job {job_id} is not over, and writes to {run.path} still" in told
+    there.rename(run.path)
+    assert launch.call("cancel", run.id).returncode == 0
+    launch.until("its end", lambda: run.state().ended)
+    assert "removed 1 run" in launch.call(*everything).stdout
+    assert not run.path.exists()
