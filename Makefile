@@ -1,4 +1,5 @@
 # make demo    everything from nothing: a real Slurm of four hosts on this machine, and a real run
+# make sweep   the same with a sweep: six points, two seeds each, the best one and the figure
 # make test    the suite, against that Slurm
 # make test-faults   every way in which a run can break there: half an hour
 # make test-all   all tests: an hour
@@ -12,11 +13,14 @@ BIN := $(VENV)/bin
 # Slurm in a box needs root; where it is missing, tests that need it are skipped and say so.
 REQUIRE_SLURM := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo test test-faults test-all lint bench clean system
+.PHONY: demo sweep test test-faults test-all lint bench clean system
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
+
+sweep: $(VENV)/.demo
+	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/sweep.sh
 
 test: $(VENV)/.dev
 	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest -m "not exhaustive"
@@ -46,7 +50,7 @@ $(VENV)/.demo $(VENV)/.dev: setup.cfg pyproject.toml constraints.txt tools/syste
 	@touch $@
 
 $(VENV)/.demo: EXTRAS := demo,report
-$(VENV)/.dev: EXTRAS := demo,report,dev
+$(VENV)/.dev: EXTRAS := demo,report,sweep,dev
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

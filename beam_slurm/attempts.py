@@ -47,8 +47,8 @@ class Attempt:
 
     @property
     def job(self) -> str | None:
-        """The job that it ran in, as far as it has said so."""
-        found = self._fact("job")
+        """The job that it ran in, as far as it has said so; of an array's task, ARRAY_INDEX."""
+        found = self._fact("task") or self._fact("job")
         return str(found) if found else None
 
     @property

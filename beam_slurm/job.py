@@ -166,7 +166,7 @@ def _render(request: JobRequest, template: str) -> str:
         launch=launch,
         local=request.local,
         run=str(request.run),
-        directives=_directives(request),
+        directives=directives(request),
         unset_directives=script.unplaced(site),
         setup=[Raw(line) for line in site.setup],
         environment=sorted(environment.items()),
@@ -189,7 +189,7 @@ def _render(request: JobRequest, template: str) -> str:
     )
 
 
-def _directives(request: JobRequest) -> list[tuple[str, Any]]:
+def directives(request: JobRequest) -> list[tuple[str, Any]]:
     """The #SBATCH lines in the order in which people look for them; None is an option alone."""
     profile, site, hardware = request.profile, request.profile.site, request.profile.hardware
     gpu = site.gpu_names.get(hardware.gpu, hardware.gpu)

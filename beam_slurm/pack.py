@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from functools import cache
 from importlib.resources import files
 
 _BEGINNING = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
@@ -12,6 +13,7 @@ _BEGINNING = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
 _MAIN = "from beam_slurm.node.__main__ import main\n\nmain()\n"
 
 
+@cache
 def node_program() -> bytes:
     """A zipapp of beam_slurm/node that ``python3 node.pyz VERB`` runs."""
     package = files("beam_slurm.node")

@@ -133,6 +133,18 @@ def restore(
     return Resolved(profile, before, Document(document.data, told))
 
 
+def changed(resolved: Resolved, values: Iterable[tuple[Key, Any, str]]) -> Resolved:
+    """The same profile with other ``values``, each with its key and the place that it comes from.
+
+    Raises:
+        BeamSlurmError: with that place.
+    """
+    document = resolved.document.copy()
+    for key, value, place in values:
+        document.set(key, value, place)
+    return Resolved(_check(document), resolved.published, document)
+
+
 def site_file() -> Path | None:
     """$BEAM_SLURM_SITE, ./site.yaml, ~/.config/beam-slurm/site.yaml: the first that is there."""
     named = os.environ.get(SITE_VARIABLE)

@@ -9,6 +9,8 @@
       output/                                                   the entry's own, where it has none
       notified/                                                 what the webhook was told
 
+A sweep's runs lie one level deeper, in the folder of their sweep: ``sweep.folder``.
+
 Only files, no daemon: whoever sees the folder sees the run.
 """
 
@@ -32,6 +34,8 @@ from beam_slurm.state import State
 MANIFEST = "manifest.json"
 VERSION = 2  # of the manifest; 1 had no number, nor what a run is run again from
 PRIVATE = "private"
+SWEEP = "sweep.json"
+"""What makes a folder a sweep's."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,8 @@ class Run:
                 elsewhere = State("unknown", f"it was started on {host}, which alone can tell")
                 return state.of_files(self.attempts) or elsewhere
             pid = manifest.get("pid")
+            if not pid and manifest.get("sweep"):
+                return State("pending", "its sweep has not come to it yet")
             alive = bool(pid) and Path(f"/proc/{pid}").exists()
             return state.of_process(self.attempts, alive)
         job_id = self.job
@@ -242,17 +248,27 @@ def _unwritten(folder: Path, error: OSError) -> BeamSlurmError:
     return BeamSlurmError(f"cannot write into the run folder {folder}", why=error.strerror)
 
 
-def all_runs(where: Path) -> Iterator[Run]:
-    """Every run below ``where``, newest first."""
+def all_runs(where: Path, *, points: bool = True) -> Iterator[Run]:
+    """Every run below ``where``, newest first; ``points``: those of sweeps too."""
     found = [Run(path.parent) for path in where.glob(f"*/{MANIFEST}")]
+    for sweep in sweeps(where) if points else ():
+        found += [Run(path.parent) for path in sweep.glob(f"*/{MANIFEST}")]
     yield from sorted(found, key=lambda run: run.created or 0, reverse=True)
 
 
+def sweeps(where: Path) -> list[Path]:
+    """The folders of all sweeps below ``where``."""
+    return [path.parent for path in where.glob(f"*/{SWEEP}")]
+
+
 def find(name: str | None, where: Path) -> Run:
-    """A run by its folder, its id, the start of its id, or a job's id; None is the newest."""
+    """A run by its folder, its id, the start of its id, or a job's id; None is the newest.
+
+    The newest is none of a sweep's, of which there are many at once.
+    """
     if name and (Path(name) / MANIFEST).is_file():
         return Run(Path(name).resolve())
-    known = list(all_runs(where))
+    known = list(all_runs(where, points=bool(name)))
     if not name and known:
         return known[0]
     if name:

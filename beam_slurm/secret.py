@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from beam_slurm.errors import BeamSlurmError
@@ -30,6 +31,7 @@ _LONGEST = 4_000  # characters of a line of text that is looked through
 HIDDEN = "***"
 
 
+@cache  # asked for every variable and every word of a script
 def named(name: str) -> bool:
     """Whether a variable or setting of this name holds a secret."""
     return bool(_NAME.search(name) or _VARIABLE.search(name))

@@ -101,8 +101,8 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     }
 
 
-def run(*words: str) -> str:
-    """The standard output of one of Slurm's commands.
+def run(*words: str, **variables: str) -> str:
+    """The standard output of one of Slurm's commands, called with more environment ``variables``.
 
     Raises:
         BeamSlurmError: the command is absent or refuses; its own words are the cause.
@@ -117,7 +117,12 @@ def run(*words: str) -> str:
         )
     try:
         done = subprocess.run(
-            words, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
+            words,
+            env={**environment(), **variables},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise Uncertain(f"{words[0]} did not answer within {TIMEOUT} s") from None
@@ -129,10 +134,10 @@ def run(*words: str) -> str:
     raise BeamSlurmError(f"{words[0]} refuses", why=said, remedy=_remedy(said))
 
 
-def ask(*words: str) -> str:
+def ask(*words: str, **variables: str) -> str:
     """``run`` for questions, where no answer is an ordinary error."""
     try:
-        return run(*words)
+        return run(*words, **variables)
     except Uncertain as problem:
         raise BeamSlurmError(
             "Slurm's controller does not answer",
@@ -141,15 +146,17 @@ def ask(*words: str) -> str:
         ) from None
 
 
-def submit(script: Path, token: str) -> str:
+def submit(script: Path, token: str, *options: str) -> str:
     """Submit ``script`` and return the job's id. Never twice: ``token`` is the job's comment.
+
+    ``options`` are more of sbatch's than the script has.
 
     Raises:
         BeamSlurmError: refused, there is no job.
         Uncertain: nobody can say whether there is one.
     """
     try:
-        answer = run("sbatch", "--parsable", str(script))
+        answer = run("sbatch", "--parsable", *options, str(script))
         # Sites print banners before the id, federations the cluster's name behind it.
         match = re.fullmatch(r"(\d+)(?:;[\w.-]+)?", answer.strip().rpartition("\n")[2])
         if match:
@@ -167,11 +174,11 @@ def submit(script: Path, token: str) -> str:
 
 
 def find(token: str) -> str | None:
-    """The id of the user's job with the comment ``token``."""
+    """The id of the user's job with the comment ``token``; an array's own, without its tasks'."""
     for line in ask("squeue", "--noheader", "--me", "--format=%i %k").splitlines():
         job, _, comment = line.strip().partition(" ")
         if comment == token:
-            return job
+            return job.partition("_")[0]  # 12_[3-99%2], 12_2
     return None
 
 
@@ -183,7 +190,56 @@ def job(job_id: str) -> Job | None:
         if "Invalid job id" not in (error.why or ""):
             raise
         return _accounted(job_id)
-    fields = dict(re.findall(r"(\w+)=(\S*)", text))
+    found = [_fields(line) for line in text.splitlines()]
+    own = [fields for fields in found if fields.get("JobId") == job_id]
+    return _job(job_id, (own or found)[-1])  # an array's number is that of one of its tasks, too
+
+
+def tasks(array_id: str) -> dict[str, Job]:
+    """What Slurm knows of an array's tasks, by their ids ARRAY_INDEX, in as few calls as there are.
+
+    The controller's memory first; where it has forgotten some, accounting. What both have forgotten
+    is absent.
+    """
+    try:
+        # Without the variable, a long list of indices ends in dots.
+        text = ask("scontrol", "show", "job", "--oneliner", array_id, SLURM_BITSTR_LEN="0")
+    except BeamSlurmError as error:
+        if "Invalid job id" not in (error.why or ""):
+            raise
+        text = ""
+    return {
+        f"{array_id}_{index}": _job(f"{array_id}_{index}", fields)
+        for fields in map(_fields, text.splitlines())
+        for index in _indices(fields.get("ArrayTaskId", ""))
+    }
+
+
+def accounted(array_id: str) -> dict[str, Job]:
+    """What accounting knows of an array's tasks that have begun or ended, by their ids."""
+    found = {}
+    for line in _account(array_id):
+        task, _, fields = line.partition("|")
+        for index in _indices(task.partition("_")[2].strip("[]")):
+            found[f"{array_id}_{index}"] = _of_account(f"{array_id}_{index}", fields)
+    return found
+
+
+def _indices(text: str) -> list[int]:
+    """The indices in ``3`` or ``5-7,9%2``."""
+    found: list[int] = []
+    for part in text.partition("%")[0].split(","):
+        first, dash, last = part.partition("-")
+        if first.isdigit():
+            found += range(int(first), int(last if dash else first) + 1)
+    return found
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S*)", line))
+
+
+def _job(job_id: str, fields: Mapping[str, str]) -> Job:
     return Job(
         id=job_id,
         state=fields["JobState"],
@@ -197,6 +253,12 @@ def job(job_id: str) -> Job | None:
 
 
 def _accounted(job_id: str) -> Job | None:
+    found = _account(job_id)
+    return _of_account(job_id, found[-1].partition("|")[2]) if found else None
+
+
+def _account(job_id: str) -> list[str]:
+    """A line for each job of that id; none on the many sites that keep no accounting."""
     try:
         text = ask(
             "sacct",
@@ -204,13 +266,15 @@ def _accounted(job_id: str) -> Job | None:
             "--allocations",
             "--parsable2",
             f"--jobs={job_id}",
-            "--format=State,ExitCode,Start,End,NodeList",
+            "--format=JobID,State,ExitCode,Start,End,NodeList",
         )
     except BeamSlurmError:
-        return None  # many sites keep no accounting: then nobody knows
-    if not text.strip():
-        return None
-    state, code, start, end, nodes = text.strip().splitlines()[-1].split("|")
+        return []
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _of_account(job_id: str, line: str) -> Job:
+    state, code, start, end, nodes = line.split("|")
     nodes = "" if nodes == "None assigned" else nodes
     return Job(job_id, state.split()[0], "", code, start, nodes, end=end)
 

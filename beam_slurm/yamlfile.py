@@ -161,7 +161,10 @@ _Loader.add_implicit_resolver(
 )
 
 
-class _Dumper(yaml.SafeDumper):
+_Safe: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # libyaml's is six times as quick
+
+
+class _Dumper(_Safe):  # type: ignore[misc]
     """SafeDumper that puts in quotes what is text to YAML 1.1 and a number to 1.2: 1e-6."""
 
 

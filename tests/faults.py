@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from launching import PATIENCE
 from launching import Launch as Base
 
 from beam_slurm import runs, slurm
@@ -86,9 +87,9 @@ class Faults(Base):
         told = self.cluster.run(["scontrol", "show", "job", "--oneliner", job], check=False)
         return dict(re.findall(r"(\w+)=(\S*)", told.stdout))
 
-    def finish(self, run: runs.Run) -> None:
+    def finish(self, run: runs.Run, patience: float = PATIENCE) -> None:
         """Wait for the run's end, over all its attempts and jobs."""
-        self.until(f"the end of {run.id}", lambda: self.ended(run))
+        self.until(f"the end of {run.id}", lambda: self.ended(run), patience)
 
     def outcome(self, run: runs.Run, attempt: int) -> dict[str, Any]:
         """An attempt's outcome.json, once it says what follows."""

@@ -46,11 +46,11 @@ class Launch:
         assert done.returncode == 0, done.stderr
         return runs.Run(Path(json.loads(done.stdout)["folder"]))
 
-    def until(self, what: str, condition: Callable[[], bool]) -> None:
+    def until(self, what: str, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Return as soon as ``condition`` holds."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while not condition():
-            assert time.monotonic() < deadline, f"waited {PATIENCE} s in vain: {what}"
+            assert time.monotonic() < deadline, f"waited {patience} s in vain: {what}"
             time.sleep(0.05)
 
     def log(self, run: runs.Run) -> str:

@@ -109,7 +109,7 @@ def test_a_job_that_nobody_knows_is_unknown_not_succeeded(answers: Answers, tmp_
     answers.answers["scontrol"] = (1, "", "slurm_load_jobs error: Invalid job id specified")
     answers.answers["sacct"] = (1, "", "Slurm accounting storage is disabled")
     assert run.state().word == "unknown"
-    answers.answers["sacct"] = (0, "COMPLETED|0:0|then|now|node1\n", "")
+    answers.answers["sacct"] = (0, "5|COMPLETED|0:0|then|now|node1\n", "")
     state = run.state()
     assert (state.word, state.exit_code) == ("failed", 1)
     assert "did not come to its end" in state.why
@@ -150,14 +150,14 @@ def test_a_dead_node_is_named_beside_slurm_s_verdict(answers: Answers, tmp_path:
             slurm.Job("5", "FAILED", "", "", "2027-01-15T08:00:00", "node1", 0, EIGHT_TEN),
         ),
         (
-            {"sacct": "%s|1:0|%s|%s|node1\n"},
+            {"sacct": "5|%s|1:0|%s|%s|node1\n"},
             slurm.Job("5", "FAILED", "", "1:0", "2027-01-15T08:00:00", "node1", 0, EIGHT_TEN),
         ),
         (
             {"scontrol": "JobState=PENDING StartTime=Unknown EndTime=Unknown NodeList=(null)\n"},
             slurm.Job("5", "PENDING"),
         ),
-        ({"sacct": "CANCELLED|0:0|None|None|None assigned\n"}, slurm.Job("5", "CANCELLED")),
+        ({"sacct": "5|CANCELLED|0:0|None|None|None assigned\n"}, slurm.Job("5", "CANCELLED")),
     ],
 )
 def test_when_and_where_a_job_has_run(

@@ -15,6 +15,7 @@ COMMANDS = {
     "init": "Look at this cluster and write site.yaml.",
     "doctor": "Check everything a run needs, before the queue.",
     "submit": "Submit a run, or print its sbatch script (--dry-run).",
+    "sweep": "Submit a profile at many points, and see which is best.",
     "plan": "Check a profile's arithmetic: parallelism, memory, storage, GPU-hours.",
     "prepare": "Download and convert model and data, once, and verify them.",
     "status": "Show all runs, or one run in detail.",

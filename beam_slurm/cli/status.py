@@ -6,10 +6,13 @@ from pathlib import Path
 
 import click
 
+from beam_slurm.cli.sweep import status as sweep_status
+
 EXAMPLES = """\b
 Examples:
   beam-slurm status                       the newest runs
   beam-slurm status b300-colocated-7c1f9e one run; its start, or the job's id, is enough
+  beam-slurm status lr-3f2a1b             a sweep, as beam-slurm sweep status shows it
   beam-slurm status --json | jq '.[] | select(.state == "failed") | .id'
 """
 
@@ -20,7 +23,10 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @click.option("--runs", "folder", type=click.Path(path_type=Path), help="Where run folders lie.")
 def status(run: str | None, everything: bool, as_json: bool, folder: Path | None) -> None:
-    """Show all runs, or one RUN in detail: its state and why, its way up, what to do next."""
+    """Show all runs, or one RUN in detail: its state and why, its way up, what to do next.
+
+    A sweep is one line of all runs, and a table of its points.
+    """
     import json
 
     from beam_slurm import profiles, runs
@@ -28,8 +34,13 @@ def status(run: str | None, everything: bool, as_json: bool, folder: Path | None
     from beam_slurm.report.asjson import as_json as plain
     from beam_slurm.report.facts import gather, gather_all
     from beam_slurm.report.phases import host_names
+    from beam_slurm.sweep import folder as sweeps
+    from beam_slurm.sweep import view
 
     root = profiles.runs_folder(folder)
+    if run and (sweep := sweeps.look(run, root, among_runs=True)):
+        click.get_current_context().invoke(sweep_status, name=str(sweep.path), as_json=as_json)
+        return
     if run:
         facts = gather(runs.find(run, root))
         if as_json:
@@ -39,16 +50,20 @@ def status(run: str | None, everything: bool, as_json: bool, folder: Path | None
         nodes = host_names(facts.state.job.nodes) if starting and facts.state.job else []
         text.console().print(overview.detail(facts, nodes))
         return
-    known = list(runs.all_runs(root))
+    known = list(runs.all_runs(root, points=False))
+    of_sweeps = sweeps.newest(root)
     shown = known if everything else known[:20]
     found, problem = gather_all(shown)
     if as_json:
         click.echo(json.dumps([plain(facts) for facts in found], indent=1))
         return
-    if not known:
+    if not known and not of_sweeps:
         click.echo(f"there is no run in {root} yet; beam-slurm submit makes one")
         return
-    text.console().print(overview.table(found))
+    if known:
+        text.console().print(overview.table(found))
+    for path in of_sweeps[: None if everything else 20]:
+        text.console().print(view.line(path))
     if len(known) > len(shown):
         click.echo(f"{len(known) - len(shown)} older ones: beam-slurm status --all")
     if problem:

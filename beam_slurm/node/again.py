@@ -23,6 +23,20 @@ SILENT = re.compile(r"Unable to contact|timed out|Connection (?:refused|reset)|Z
 Fields = Dict[str, str]
 
 
+def task() -> Optional[str]:
+    """This job as a task of its array, ARRAY_INDEX; None if it is a job of its own.
+
+    One of the tasks has the array's own number: by that, the controller would take all of them.
+    """
+    array, index = (os.environ.get("SLURM_ARRAY_%s_ID" % what) for what in ("JOB", "TASK"))
+    return "%s_%s" % (array, index) if array and index else None
+
+
+def own() -> str:
+    """This job as the controller is told of it."""
+    return task() or os.environ["SLURM_JOB_ID"]
+
+
 def here(script: str) -> None:
     """Become the batch script again: the same process, so Slurm's signals still arrive."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until its supervisor listens
@@ -53,9 +67,8 @@ def chain(script: str, exclude: Iterable[str], folder: str) -> Tuple[str, str]:
     Not on the nodes ``exclude``. A controller that falls silent may have taken it all the same: it
     is looked for by its comment before another try.
     """
-    own = os.environ["SLURM_JOB_ID"]
-    names = [*excluded(patiently(own)), *sorted(exclude)]
-    options = ["--parsable", "--dependency=afterany:" + own]
+    names = [*excluded(patiently(own())), *sorted(exclude)]
+    options = ["--parsable", "--dependency=afterany:" + own()]
     options += ["--exclude=" + ",".join(names)] if names else []
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -96,13 +109,20 @@ def jobs_of(run: str, state: str = "") -> List[str]:
 def fields(job: str) -> Fields:
     """What ``scontrol show job`` says; {} if it does not answer."""
     code, said = _ask(["scontrol", "show", "job", "--oneliner", job])
-    return dict(re.findall(r"(\w+)=(\S*)", said)) if code == 0 else {}
+    return _fields(said, job) if code == 0 else {}
 
 
 def patiently(job: str) -> Fields:
     """The same, asked until there is an answer."""
     code, said = _patiently(["scontrol", "show", "job", "--oneliner", job])
-    return dict(re.findall(r"(\w+)=(\S*)", said)) if code == 0 else {}
+    return _fields(said, job) if code == 0 else {}
+
+
+def _fields(said: str, job: str) -> Fields:
+    """Those of the job; where its number is an array's too, Slurm has told of all its tasks."""
+    found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines()]
+    own = [fields for fields in found if fields.get("JobId") == job]
+    return (own or found or [{}])[-1]
 
 
 def nodes(known: Fields) -> List[str]:

@@ -121,6 +121,7 @@ def write_off(attempt: str, **known: Any) -> None:
         "began": times[0],
         "ended": times[-1],
         "job": began.get("job"),
+        "task": began.get("task"),
         "restart": began.get("restart", 0),
         "nodes": began.get("nodes", []),
         "entered": "entry-started" in kinds,

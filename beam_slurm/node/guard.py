@@ -42,7 +42,7 @@ def main(argv: List[str]) -> int:
 
 def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
     """Another job takes this one's place, or Slurm runs it again."""
-    job = os.environ["SLURM_JOB_ID"]
+    job = again.own()
     blamed = attempts.blamed(rules.run) | {lost}
     successor, _ = again.chain(rules.script, blamed, rules.run)
     how = "chain" if successor else "requeue"

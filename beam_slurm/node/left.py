@@ -5,7 +5,6 @@ it needs until then is left out, and the lead too, in which it saves.
 """
 
 import argparse
-import os
 import time
 from typing import Dict, List
 
@@ -19,7 +18,7 @@ def main(argv: List[str]) -> int:
     parser = argparse.ArgumentParser(prog="node.pyz left")
     course.options(parser)
     rules = course.rules(parser.parse_args(argv))
-    known = again.patiently(os.environ["SLURM_JOB_ID"]) if rules.again != "local" else {}
+    known = again.patiently(again.own()) if rules.again != "local" else {}
     left = course.ends(rules, known, attempts.history(rules.run)) - time.time()
     startup = max([rules.startup, *map(startup_of, attempts.folders(rules.run))])
     print(spelled(max(min(left - rules.lead - startup, LONGEST), 0)))

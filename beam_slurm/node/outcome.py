@@ -88,6 +88,7 @@ def of_nothing(began: float, job: str, restart: int) -> Dict[str, Any]:
         "began": round(began, 3),
         "ended": round(time.time(), 3),
         "job": job,
+        "task": again.task(),
         "restart": restart,
         "nodes": [],
         "entered": False,

@@ -79,7 +79,7 @@ def main(argv: List[str]) -> int:
         _on_end(_end)
         known = {}  # type: again.Fields
         if later and rules.again != "local":
-            known = again.fields(os.environ["SLURM_JOB_ID"])
+            known = again.fields(again.own())
         _claim(args, rules, later)
         if args.resume or later:
             _prove(rules, first=not later)
@@ -108,7 +108,7 @@ def main(argv: List[str]) -> int:
 
 def _ended(rules: course.Rules, began: float) -> Dict[str, Any]:
     """Why Slurm has ended the job meanwhile."""
-    known = again.fields(os.environ["SLURM_JOB_ID"]) if rules.again != "local" else {}
+    known = again.fields(again.own()) if rules.again != "local" else {}
     word = reason(known, again.restarts(), began)
     return taken(word, known, again.restarts()) if word else cancelled()
 
@@ -198,6 +198,7 @@ def prepare(args: argparse.Namespace, attempt: str, asked: List[str]) -> Tuple[A
             port=head["gcs"],
             nodes=chosen,
             job=os.environ["SLURM_JOB_ID"],
+            task=again.task(),
             restart=again.restarts(),
         ),
     )

@@ -67,7 +67,7 @@ def _follow(rules: Rules, attempt: str, outcome: Outcome, must_end: Callable[[],
 
 
 def _decide(rules: Rules, attempt: str, outcome: Outcome) -> Next:
-    job = os.environ["SLURM_JOB_ID"]
+    job = again.own()
     history = [*attempts.history(rules.run, but=attempt), outcome]
     known = again.patiently(job) if rules.again != "local" else {}
     fit = len(set(left(rules, known)) - _blamed(rules, outcome))
@@ -106,7 +106,7 @@ def _chain(rules: Rules, following: Next, blamed: Set[str]) -> Next:
 
 def _requeue(rules: Rules, following: Next, outcome: Outcome, must_end: Callable[[], bool]) -> Next:
     """Let Slurm run the job again, and wait for it to end this one."""
-    job = os.environ["SLURM_JOB_ID"]
+    job = again.own()
     blamed = _blamed(rules, outcome)
     problem = again.requeue(job, blamed)
     deadline = time.monotonic() + KILLED

@@ -121,7 +121,7 @@ class Supervisor:
 
     def known(self) -> again.Fields:
         """What the controller says of the job; nothing where there is none."""
-        return again.fields(self.job) if self.rules.again != "local" else {}
+        return again.fields(again.own()) if self.rules.again != "local" else {}
 
     def complete(self) -> bool:
         """Whether the entry has done what it was started for, as far as it has told."""

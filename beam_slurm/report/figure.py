@@ -41,7 +41,7 @@ def png(runs: Sequence[Shown]) -> bytes:
     Raises:
         BeamSlurmError: matplotlib is absent.
     """
-    with _matplotlib():
+    with drawing():
         from matplotlib.figure import Figure
 
         found, _ = panels.of(runs)
@@ -91,7 +91,7 @@ def svg(panel: Panel, runs: Sequence[Shown], wide: bool = False) -> str:
     Raises:
         BeamSlurmError: matplotlib is absent.
     """
-    with _matplotlib(salt=panel.name):
+    with drawing(salt=panel.name):
         from matplotlib.figure import Figure
 
         width = 2 * ALONE if wide else ALONE
@@ -112,12 +112,17 @@ def svg(panel: Panel, runs: Sequence[Shown], wide: bool = False) -> str:
 
 
 @contextmanager
-def _matplotlib(salt: str = "") -> Iterator[None]:
+def drawing(salt: str = "") -> Iterator[None]:
+    """matplotlib in the look of all our figures.
+
+    Raises:
+        BeamSlurmError: it is not installed.
+    """
     try:
         import matplotlib
     except ImportError as error:
         raise BeamSlurmError(
-            "the report needs matplotlib",
+            "a figure needs matplotlib",
             why=str(error),
             remedy="pip install 'beam-slurm[report]'",
         ) from error

@@ -10,8 +10,7 @@ import time
 from rich.console import Console
 from rich.live import Live
 
-from beam_slurm import progress
-from beam_slurm.cancel import cancel
+from beam_slurm import ending, progress
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
 from beam_slurm.watch import frame
@@ -112,7 +111,7 @@ class Screen:
     def _cancel(self) -> None:
         """In a thread of its own: the controller may let it wait."""
         try:
-            self._say(cancel(self.run))
+            self._say(ending.end(self.run))
         except BeamSlurmError as error:
             self._say(f"{error.what}: {error.why}" if error.why else error.what)
         except Exception as error:  # a traceback would be written across the screen

@@ -1,4 +1,4 @@
-"""Ending a run, whatever it is doing: for the command, and for who watches it."""
+"""Ending a run: its job, all its steps, everything on its nodes, whatever job counts now."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
 
 
-def cancel(run: Run) -> str:
-    """End a run: its job, or its process; what was done, in one line. Over already is no error.
+def end(run: Run) -> str:
+    """End a run; one line of what was done. Over already is no error.
 
     Raises:
-        BeamSlurmError: Slurm does not answer or refuses, or nobody knows yet whether it goes on.
+        BeamSlurmError: whether another job goes on, nobody can say yet; or Slurm does not answer.
     """
     state = run.state()
     if state.ended:
