@@ -17,7 +17,7 @@ from rich.console import Console
 from beam_slurm import slurm
 from beam_slurm.metrics import Step, lines
 from beam_slurm.progress import watch
-from beam_slurm.report import figure, overview, terminal
+from beam_slurm.report import figure, overview, panel, terminal
 from beam_slurm.report.asjson import as_json
 from beam_slurm.report.facts import gather, seconds_left
 from beam_slurm.runs import Run
@@ -246,7 +246,7 @@ def test_status_and_report(run: Run) -> None:
     told = shown(overview.detail(facts, ["n1", "n2"]))
     assert f"12/{steps}" in told
     assert "on aime2025 after step 10" in told
-    drawn = shown(terminal.show(facts, facts.history))
+    drawn = shown(terminal.show([facts]))
     assert "aime2025" in drawn
     assert "240 responses" in drawn
     found = json.loads(json.dumps(as_json(facts)))
@@ -290,8 +290,7 @@ def test_the_figure(run: Run) -> None:
     folders.say(run, "".join(one(run, step) for step in range(1, 13)))
     facts = gather(run)
     assert facts.history is not None
-    figure.draw(facts, facts.history, run.path / "report.png")
-    assert (run.path / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert figure.png(panel.shown([facts])).startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("no_slurm")
@@ -304,4 +303,4 @@ def test_only_an_evaluation_yet(tmp_path: Path) -> None:
     assert facts.history
     assert seconds_left(facts) is None
     assert "25.0 % on aime2025 after step 0" in shown(overview.detail(facts, ["n1", "n2"]))
-    assert "aime2025" in shown(terminal.show(facts, facts.history))
+    assert "aime2025" in shown(terminal.show([facts]))

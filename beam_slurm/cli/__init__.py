@@ -23,7 +23,7 @@ COMMANDS = {
     "logs": "Print or follow a run's log.",
     "shell": "Open a shell beside a run, in its container.",
     "dashboard": "Say how to reach a run's Ray dashboard, or open it.",
-    "report": "Draw a run: reward, accuracy, response length, step time.",
+    "report": "Draw runs as a page: accuracy, reward, lengths, step time, hours lost.",
     "cancel": "End a run.",
     "runs": "List, show and compare what ran; run it again; remove old runs.",
     "profiles": "List the profiles, or show one with the origin of its values.",

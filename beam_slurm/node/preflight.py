@@ -296,7 +296,7 @@ def _not_enough(need: int, allocated: List[str], judged: verdicts.Judged) -> Not
 def _tell_webhook(rules: course.Rules, attempt: str, nodes: List[str]) -> None:
     """The run has started; or it goes on after an attempt that could not say so any more."""
     number = attempts.number(attempt)
-    where = "on %d nodes, the head is %s" % (len(nodes), nodes[0])
+    where = "on %d node%s, the head is %s" % (len(nodes), "s" * (len(nodes) > 1), nodes[0])
     facts = {"state": "starting", "nodes": nodes, "job": os.environ["SLURM_JOB_ID"]}
     notify.tell(rules.hook, attempt, "start", "has started " + where, facts)
     if number:

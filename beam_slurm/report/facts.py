@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -93,11 +94,12 @@ class Facts:
 
     @property
     def seconds(self) -> float | None:
-        """From the first attempt's start to the end, or to the newest word while it goes on."""
+        """From the first attempt's start to the end, or to now while it goes on."""
         began = self.attempts[0].began if self.attempts else None
-        ended = self.outcome.get("ended")
-        if ended is None:
-            ended = self._heard()
+        if self.state.word in ("pending", "starting", "running"):
+            ended: float | None = time.time()
+        else:
+            ended = self.outcome.get("ended") or self._heard()
         return (
             None
             if began is None or ended is None
