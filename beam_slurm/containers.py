@@ -62,17 +62,17 @@ def values(
     }
 
 
-def secrets(site: Site, names: Sequence[str], webhook: str | None = None) -> dict[str, Any]:
+def secrets(site: Site, names: Sequence[str]) -> dict[str, Any]:
     """Values for templates/environment.j2.
 
     Args:
         site: names of its own, and a file of more.
         names: those that the framework uses itself.
-        webhook: the one that only our own programs use.
     """
     return {
-        "secrets": list(dict.fromkeys([*names, *site.secrets, *([webhook] if webhook else [])])),
+        "secrets": list(dict.fromkeys([*names, *site.secret_names])),
         "secrets_file": site.secrets_file,
+        "webhook": site.notify.webhook,
     }
 
 

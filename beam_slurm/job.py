@@ -184,7 +184,7 @@ def _render(request: JobRequest, template: str) -> str:
         object_store=int(profile.ray.object_store_gb * 1e9) if profile.ray.object_store_gb else 0,
         cpus=os.cpu_count() or 1,
         umask=f"{0o777 & ~int(site.run_mode, 8):03o}",
-        **containers.secrets(site, launch.secrets, site.notify.webhook),
+        **containers.secrets(site, launch.secrets),
         **containers.values(site, launch.container, launch.mounts, names, profile.hardware),
     )
 

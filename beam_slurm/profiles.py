@@ -31,12 +31,12 @@ SITE_VARIABLE = "BEAM_SLURM_SITE"
 class Resolved:
     """A profile with its origins.
 
-    ``published`` is the profile that comes with beam-slurm, before anybody changed it:
+    ``shipped`` is the profile that comes with beam-slurm, before anybody changed it:
     frameworks hand on what differs. ``document`` knows the place of each value.
     """
 
     profile: schema.Profile
-    published: schema.Profile
+    shipped: schema.Profile
     document: Document
 
     def origin(self, key: Key) -> str | None:
@@ -87,9 +87,9 @@ def resolve(
     Raises:
         BeamSlurmError: with file, line, key, what is allowed and the nearest valid key.
     """
-    published, document = _compose(profile, ())
+    shipped, document = _compose(profile, ())
     document.data["name"] = Path(profile).stem
-    checked = _check(published)
+    checked = _check(shipped)
     found = site or site_file()
     if use_site and found:
         local = load(found)
@@ -105,7 +105,7 @@ def resolve(
 
 def restore(
     file: Path,
-    published: dict[str, Any],
+    shipped: dict[str, Any],
     places: Mapping[str, str],
     settings: Sequence[tuple[Key, str]] = (),
 ) -> Resolved:
@@ -113,7 +113,7 @@ def restore(
 
     Args:
         file: all of its values.
-        published: those of the profile that came with beam-slurm.
+        shipped: those of the profile that came with beam-slurm.
         places: dotted key -> where the value came from; the whole is "".
         settings: what is to be otherwise, as ``parse_settings`` returns it.
 
@@ -124,7 +124,7 @@ def restore(
     document = load(file)
     _say(document, settings)
     profile = _check(document)
-    before = _check(Document(published, {(): f"the published profile beside {file}"}))
+    before = _check(Document(shipped, {(): f"the shipped profile beside {file}"}))
     told = {
         key: here if here.startswith("--set ") else places.get(dotted(key), "")
         for key, here in document.places.items()
@@ -142,7 +142,7 @@ def changed(resolved: Resolved, values: Iterable[tuple[Key, Any, str]]) -> Resol
     document = resolved.document.copy()
     for key, value, place in values:
         document.set(key, value, place)
-    return Resolved(_check(document), resolved.published, document)
+    return Resolved(_check(document), resolved.shipped, document)
 
 
 def site_file() -> Path | None:
@@ -181,7 +181,7 @@ def parse_settings(texts: Iterable[str]) -> list[tuple[Key, str]]:
 
 
 def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
-    """(the published profile that it starts from, the whole composition): both complete.
+    """(the shipped profile that it starts from, the whole composition): both complete.
 
     Published is the nearest one that comes with beam-slurm; without any, the end of ``extends``.
     """
@@ -206,7 +206,7 @@ def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
         raise BeamSlurmError(
             "extends takes the name of one profile", where=document.place(("extends",))
         )
-    published, below = _compose(base, (*chain, str(path)))
+    shipped, below = _compose(base, (*chain, str(path)))
     if isinstance(hardware, str):  # other nodes, not a mixture
         below.data.pop("hardware", None)
         assumed = below.data.get("assumed", {})
@@ -214,7 +214,7 @@ def _compose(profile: str, chain: tuple[str, ...]) -> tuple[Document, Document]:
             del assumed[key]
     below.merge(document)
     below.data["name"] = path.stem
-    return (below.copy() if path.parent == HOME else published), below
+    return (below.copy() if path.parent == HOME else shipped), below
 
 
 def _with_hardware(document: Document, name: str) -> Document:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from beam_slurm import metrics, state
 from beam_slurm.report import live, text
-from beam_slurm.report.facts import Facts, next_steps, profile_of
+from beam_slurm.report.facts import Facts, next_steps
 from beam_slurm.report.overview import label
 from beam_slurm.report.phases import host_names
 from beam_slurm.report.plain import Teller
@@ -77,7 +77,6 @@ class Watcher:
         self.nodes: list[str] = []  # the job's, once it has some
         self._expression = ""
         self._watch = Watch(run, clock)
-        self._profile = profile_of(run)
         self._reader = metrics.reader(run)
         self._no_metrics = "" if self._reader else metrics.not_read(run)
 
@@ -108,7 +107,7 @@ class Watcher:
         return Facts(
             run=self.run,
             manifest=self.run.manifest,
-            profile=self._profile,
+            profile=self.run.profile,
             state=now,
             attempts=self.run.attempts,
             history=self._reader.history if self._reader else None,
@@ -116,12 +115,13 @@ class Watcher:
         )
 
 
-def leave(run: Run, console: Console) -> None:
-    """What can be done with a run that goes on."""
+def leave(run: Run, console: Console, cancelled: str = "") -> None:
+    """What can be done with a run that goes on, or, if it was cancelled, that it is ending."""
     console.print()
-    console.print(Text("not waiting any longer; the run goes on."))
+    console.print(Text(f"not waiting any longer; {cancelled or 'the run goes on.'}"))
     console.print(Text(f"look   beam-slurm status {run.id}"))
-    console.print(Text(f"end    beam-slurm cancel {run.id}"))
+    if not cancelled:
+        console.print(Text(f"end    beam-slurm cancel {run.id}"))
 
 
 def end(facts: Facts, console: Console) -> int:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from beam_slurm import checks, runs
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint
-from beam_slurm.node.claim import MARKER
 
 
 def output(request: JobRequest) -> None:
@@ -82,8 +79,9 @@ def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> 
 
 def _refuse_in_use(request: JobRequest) -> None:
     """Raise if a run that is not over writes into the request's output folder, or will do so."""
-    for run in _writers(request):
-        if run.path == request.run:
+    own = os.path.realpath(request.run)
+    for run in runs.writers(Path(request.launch.output), runs.all_runs(request.run.parent)):
+        if os.path.realpath(run.path) == own:
             continue
         state = run.state()
         if not state.ended:
@@ -96,39 +94,15 @@ def _refuse_in_use(request: JobRequest) -> None:
             )
 
 
-def _writers(request: JobRequest) -> Iterator[runs.Run]:
-    """Runs that have used the output folder: by its own mark, and by the run folders beside ours,
-    among which may be one that still waits in the queue."""
-    last = _last(request)
-    if last:
-        yield last
-    for run in runs.all_runs(request.run.parent):
-        if run.manifest.get("output") == request.launch.output and run != last:
-            yield run
-
-
-def _last(request: JobRequest) -> runs.Run | None:
-    """The run whose attempt has begun to write into the output folder last."""
-    try:
-        found = json.loads((Path(request.launch.output) / MARKER).read_text())
-        return runs.Run(Path(found["run"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def _check_topology(request: JobRequest) -> None:
     """Raise if Miles would be asked to cut streamed optimizer state anew, which it cannot."""
     recipe = request.profile.recipe
     if request.profile.framework.name != "miles" or recipe.optimizer.state != "nvme":
         return
-    last = _last(request)
-    try:
-        before = yaml.safe_load((last.path / "profile.yaml").read_text()) if last else None
-    except (OSError, ValueError, yaml.YAMLError):
-        before = None
-    if last is None or not isinstance(before, dict):
+    last = runs.marked(Path(request.launch.output))
+    if last is None or not last.profile:
         return  # nobody knows
-    old, new = _topology(before), _topology(json.loads(request.profile.model_dump_json()))
+    old, new = _topology(last.profile), _topology(json.loads(request.profile.model_dump_json()))
     changed = [key for key in new if new[key] != old[key]]
     if changed:
         raise BeamSlurmError(

@@ -8,6 +8,7 @@
       attempt-<k>/                                              written on the nodes: ``attempts``
       output/                                                   the entry's own, where it has none
       notified/                                                 what the webhook was told
+      metrics.json                                              read once: ``metrics.kept``
 
 A sweep's runs lie one level deeper, in the folder of their sweep: ``sweep.folder``.
 
@@ -16,22 +17,29 @@ Only files, no daemon: whoever sees the folder sees the run.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from beam_slurm import attempts, slurm, state
 from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.node.claim import MARKER
 from beam_slurm.state import State
 
 MANIFEST = "manifest.json"
+PROFILE = "profile.yaml"
 VERSION = 2  # of the manifest; 1 had no number, nor what a run is run again from
 PRIVATE = "private"
 SWEEP = "sweep.json"
@@ -69,22 +77,36 @@ class Run:
     def created(self) -> float | None:
         """When it was submitted, in epoch seconds; None if the manifest does not say."""
         found = self.manifest.get("created")
-        return float(found) if isinstance(found, int | float) else None
+        # Nothing that no clock shows, such as 1e30.
+        return float(found) if isinstance(found, int | float) and 0 <= found < 1e11 else None
+
+    @cached_property
+    def profile(self) -> dict[str, Any]:
+        """The resolved profile as plain values; {} where it is not to be read."""
+        try:
+            found = yaml.safe_load((self.path / PROFILE).read_text())
+        except (OSError, ValueError, yaml.YAMLError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def told(self, name: str) -> Path | None:
+        """A path in the manifest; None where it has none that a file could have."""
+        return _path(self.manifest.get(name))
 
     @property
     def moved(self) -> Path | None:
         """Where the folder was when the run was submitted, if that is not where it is now."""
-        told = self.manifest.get("folder")
+        told = self.told("folder")
         if not told:
             return None
         try:
-            return None if Path(told).samefile(self.path) else Path(told)
+            return None if told.samefile(self.path) else told
         except OSError:
-            return Path(told)
+            return told
 
     def here(self, recorded: str | Path) -> Path:
         """A path that the run has told: if it was in its folder, where that is now."""
-        path, told = Path(recorded), self.manifest.get("folder")
+        path, told = Path(recorded), self.told("folder")
         if told and path.is_relative_to(told):
             return self.path / path.relative_to(told)
         return path
@@ -92,7 +114,18 @@ class Run:
     @property
     def output(self) -> Path:
         """Where the framework writes."""
-        return self.here(self.manifest.get("output") or self.path / "output")
+        return self.here(self.told("output") or self.path / "output")
+
+    @property
+    def checkpoints(self) -> Path | None:
+        """Where the framework writes its checkpoints; None where it writes none."""
+        found = self.told("checkpoints")
+        return self.here(found) if found else None
+
+    @cached_property
+    def writes(self) -> tuple[Path, ...]:
+        """The folders that the framework writes into, wherever links lead."""
+        return tuple(Path(os.path.realpath(at)) for at in (self.output, self.checkpoints) if at)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -148,10 +181,8 @@ class Run:
             raise BeamSlurmError(
                 f"{self.id} cannot be recorded", why=damage, remedy="put it right, or move it away"
             )
-        part = path.with_suffix(f".{secrets.token_hex(4)}.part")
-        part.write_text(json.dumps({**self.manifest, **facts}, indent=1) + "\n")
-        part.chmod(0o666 & self.path.stat().st_mode)
-        part.replace(path)
+        text = json.dumps({**self.manifest, **facts}, indent=1) + "\n"
+        write_whole(path, text.encode(), self.path.stat().st_mode)
 
     def state(self) -> State:
         """Slurm's word on the job that counts and the newest attempt's, see ``state``.
@@ -168,6 +199,8 @@ class Run:
             pid = manifest.get("pid")
             if not pid and manifest.get("sweep"):
                 return State("pending", "its sweep has not come to it yet")
+            if not pid and not self.attempts:
+                return State("unknown", "it was never started, or nobody could say so")
             alive = bool(pid) and Path(f"/proc/{pid}").exists()
             return state.of_process(self.attempts, alive)
         job_id = self.job
@@ -256,6 +289,35 @@ def all_runs(where: Path, *, points: bool = True) -> Iterator[Run]:
     yield from sorted(found, key=lambda run: run.created or 0, reverse=True)
 
 
+def writers(folder: Path, known: Iterable[Run]) -> list[Run]:
+    """The runs that write into ``folder`` or below it, or have done so, wherever links lead.
+
+    The one whose mark lies in it comes first, of whatever folder of runs; then those of ``known``
+    that say so themselves, among which may be one that still waits in the queue.
+    """
+    at = Path(os.path.realpath(folder))
+    last = marked(folder)
+    found = [last] if last else []
+    return found + [run for run in known if any(to.is_relative_to(at) for to in run.writes)]
+
+
+def marked(output: Path) -> Run | None:
+    """The run whose attempt has begun to write into ``output`` last, see ``node.claim``."""
+    found = _path(attempts.read_json(output / MARKER).get("run"))
+    return Run(found) if found else None
+
+
+def _path(found: Any) -> Path | None:
+    """What a file says is a path, if it can be one."""
+    if not isinstance(found, str) or not found or "\0" in found:
+        return None
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:
+        return None
+    return Path(found)
+
+
 def sweeps(where: Path) -> list[Path]:
     """The folders of all sweeps below ``where``."""
     return [path.parent for path in where.glob(f"*/{SWEEP}")]
@@ -287,3 +349,22 @@ def find(name: str | None, where: Path) -> Run:
         f"there is no run {name!r} in {where}" if name else f"there is no run in {where}",
         remedy="one of " + ", ".join(run.id for run in known[:8]) if known else None,
     )
+
+
+def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file whole or not at all, however many do so at once: the last one's is there.
+
+    ``mode``: who may read and write it, as of its folder; None leaves that to the umask.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of it.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(data)
+        if mode is not None:
+            part.chmod(0o666 & mode)
+        part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -13,7 +13,7 @@ from typing import Any
 from launching import PATIENCE
 from launching import Launch as Base
 
-from beam_slurm import runs, slurm
+from beam_slurm import runs
 from beam_slurm.cluster import Cluster
 
 ENTRY = Path(__file__).with_name("faulty.py")
@@ -70,22 +70,11 @@ class Faults(Base):
         return [record["step"] for record in records if record["type"] == "train"]
 
     def ended(self, run: runs.Run) -> bool:
-        """Whether the run is over for good; a requeued job need not wait for its two minutes.
-
-        Two seconds it must: nodes refuse a job that is to begin in the second of its end.
-        """
+        """Whether the run is over for good; a requeued job is hurried on."""
         state = run.state()
-        job = self.slurm_of(state.job.id) if state.job else {}
-        begins = slurm.epoch(job.get("EligibleTime", "")) or 0
-        if job.get("Reason") == "BeginTime" and begins > now() + 5:
-            words = ["scontrol", "update", f"jobid={job['JobId']}", "starttime=now+2"]
-            self.cluster.run(words, check=False)
+        if state.job:
+            self.hurry(state.job.id)
         return state.ended
-
-    def slurm_of(self, job: str) -> dict[str, str]:
-        """What Slurm says of a job."""
-        told = self.cluster.run(["scontrol", "show", "job", "--oneliner", job], check=False)
-        return dict(re.findall(r"(\w+)=(\S*)", told.stdout))
 
     def finish(self, run: runs.Run, patience: float = PATIENCE) -> None:
         """Wait for the run's end, over all its attempts and jobs."""

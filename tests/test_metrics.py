@@ -145,6 +145,18 @@ def test_nan_and_inf_are_news(path: Path) -> None:
     assert (step.kl, step.reward, step.grad_norm) == (math.inf, -math.inf, math.inf)
 
 
+@pytest.mark.parametrize("value", [1e308, -1e308, 1e101, pytest.param(10**400, id="integer")])
+def test_what_is_too_large_to_calculate_with_is_inf(path: Path, value: float) -> None:
+    write(path, train(1, reward=value, time=value), train(2, reward=1e99), evaluate(1, value))
+    reader = demo(path)
+    reader.read()
+    inf = math.inf if value > 0 else -math.inf
+    first, second = reader.history.steps
+    assert (first.step, first.reward, first.time) == (1, inf, inf)
+    assert second.reward == 1e99
+    assert reader.history.evaluations[0].accuracy == inf
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -157,6 +169,8 @@ def test_nan_and_inf_are_news(path: Path) -> None:
         b'{"type":"train"}\n',
         b'{"type":"train","step":-1}\n',
         b'{"type":"train","step":1.5}\n',
+        b'{"type":"train","step":1e12}\n',
+        b'{"type":"train","step":1' + b"0" * 5000 + b"}\n",
         b'{"type":"train","step":true}\n',
         b'{"type":"other","step":1}\n',
         b"[" * 5000 + b"\n",

@@ -399,6 +399,10 @@ def test_miles_does_not_put_its_events_back(miles: Run) -> None:
         (("aime2024", "aime2025"), "math-ai/aime24", "aime2024"),
         (("aime2024", "aime2025"), "aime", "aime"),
         (("aime2024", "aime2025"), "", ""),
+        (("math", "math500"), "MATH-500", "math500"),
+        (("math", "math500"), "math", "math"),
+        (("数学", "代数"), "x/数学", "数学"),
+        (("+", "aime2025"), "gpqa", "gpqa"),
         ((), "aime", "aime"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from beam_slurm import slurm
 from beam_slurm.metrics import Step, lines
+from beam_slurm.node.progress import Progress
 from beam_slurm.progress import watch
 from beam_slurm.report import figure, overview, panel, terminal
 from beam_slurm.report.asjson import as_json
@@ -134,6 +136,19 @@ def test_a_run_of_an_older_version(run: Run) -> None:
     assert [step.reward for step in history.steps] == [
         it.reward for it in expected(run, *range(1, 6))
     ]
+
+
+def test_numbers_that_nobody_counts_up_to(run: Run) -> None:
+    """Every number of every line, in turn, with more digits than int() takes: nothing raises."""
+    text = goes_on(3) + "".join(one(run, step) for step in (4, 5))
+    progress = Progress(run.manifest["framework"])
+    for line in text.splitlines():
+        for found in re.finditer(r"\d+", line):
+            longer = f"{line[: found.start()]}{'9' * 5000}{line[found.end() :]}\n"
+            folders.say(run, longer)
+            progress.feed(longer.encode())
+    assert max(numbers(read(run)), default=0) < 300
+    assert (progress.last or 0) < 300
 
 
 # --- what is random -----------------------------------------------------------------------------

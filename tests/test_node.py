@@ -212,7 +212,8 @@ def test_the_node_program_is_one_file_that_needs_nothing_else(tmp_path: Path) ->
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"]},
     )
-    verbs = "inspect|preflight|supervise|contain|ray|drive|left|guard|secrets|shell|verify|examine"
+    verbs = "inspect|preflight|supervise|contain|ray|drive|left|guard|notify|secrets|shell"
+    verbs += "|verify|examine"
     assert (done.returncode, done.stderr) == (1, f"usage: node.pyz {verbs} ...\n")
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,21 +20,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_prepare
 from click.testing import CliRunner
 from launching import DRIVER, Launch
-from nodes import course, environment, preflight, program
+from nodes import course, environment, program
+from nodes import preflight as preflight_of
 from test_checkpoint import demo
 from test_job import request, shellcheck
 from test_supervise import FOREVER, RAY, STEP, WAIT, Supervise
 
-from beam_slurm import checks, profiles, runs
+from beam_slurm import checks, job, profiles, runs
 from beam_slurm.cli.submit import submit
 from beam_slurm.cluster import network
 from beam_slurm.cluster.state import ClusterState
 from beam_slurm.doctor import login
 from beam_slurm.doctor.subject import Subject
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.node import attempts, guard, notify
+from beam_slurm.node import again, attempts, events, guard, notify, preflight, settle
 from beam_slurm.node.course import Rules
 
 pytestmark = pytest.mark.usefixtures("no_site")
@@ -374,6 +377,72 @@ def test_a_run_folder_without_room_hurts_nobody(tmp_path: Path, hook: Hook) -> N
     assert hook.bodies == []
 
 
+def test_a_message_is_not_waited_for_until_somebody_reads_it(
+    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's last words may be longer than a pipe, and its reader may hang or be gone."""
+    path = attempt(tmp_path)
+    given = notify.Hook("HOOK", "json", "end,restart")
+    for name, value in known(hook).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(notify, "MOMENT", 0.1)
+    long = "x" * 300_000
+    (tmp_path / "node.pyz").write_text("import time; time.sleep(600)")
+    notify.tell(given, str(path), "restart", long, {}, last=True)
+    assert told(path) == [("not-notified", "restart", "it took too long")]
+    program(tmp_path)
+    monkeypatch.setattr(notify, "MOMENT", PATIENCE)
+    notify.tell(given, str(path), "end", long, {}, last=True)
+    assert told(path)[1:] == [("notified", "end", "")]
+    assert hook.heard[0]["text"].endswith(long)
+
+
+@pytest.mark.parametrize(
+    ("facts", "stop"),
+    [({"state": object()}, TypeError), ({"steps": 3}, AttributeError), ({}, RuntimeError)],
+)
+def test_whatever_goes_wrong_with_a_message_the_run_goes_on(
+    tmp_path: Path,
+    facts: dict[str, Any],
+    stop: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def no_more(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new process")
+
+    path = attempt(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", no_more)
+    notify.tell(notify.Hook("HOOK", "json", "end"), str(path), "end", "it has ended", facts)
+    assert told(path) == [("not-notified", "end", stop.__name__)]
+    said = f"beam-slurm: the webhook was not told of the end: {stop.__name__}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_log_without_room_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        events.say("it has ended")
+
+
+@pytest.mark.parametrize(("on", "word"), [("[]", "''"), ("[end]", "end")])
+def test_no_process_of_others_gets_the_url(on: str, word: str, tmp_path: Path) -> None:
+    """Whatever is told, a job's steps, a shell beside it and a preparation are without it."""
+    words = ("site.notify.webhook=HOOK", f"site.notify.on={on}")
+    made = request("demo", *words)
+    assert f"--webhook=HOOK --form=json --notify={word}\n" in str(made)
+    assert shellcheck(str(made)) == ""
+    beside = job.shell(made)
+    assert "\nunset HOOK " in beside
+    assert shellcheck(beside) == ""
+    before = str(test_prepare.request("b200-lora", *words, here=True))
+    assert "\nunset HOOK " in before
+    assert shellcheck(before) == ""
+    folder = tmp_path / "run"
+    supervise = run(folder, "https://a/b", 'echo "url=${HOOK-none}"; end 0', f"--notify={on[1:-1]}")
+    assert "url=none\n" in supervise.log
+
+
 def test_restarts_are_told_one_by_one_and_then_the_failure(tmp_path: Path, hook: Hook) -> None:
     """The batch shell begins again in the same process: see test_supervise."""
     node = program(tmp_path)
@@ -477,7 +546,7 @@ def test_slurm_s_signals_do_not_end_a_message(
 def test_an_attempt_whose_nodes_are_unfit_has_not_started(tmp_path: Path, hook: Hook) -> None:
     os.environ.update(known(hook))
     try:
-        done = preflight(tmp_path, *WORDS, inspect=("--scratch=/nowhere/at/all",))
+        done = preflight_of(tmp_path, *WORDS, inspect=("--scratch=/nowhere/at/all",))
     finally:
         for name in known(hook):
             del os.environ[name]
@@ -486,29 +555,111 @@ def test_an_attempt_whose_nodes_are_unfit_has_not_started(tmp_path: Path, hook: 
     assert [of for _, of, _ in told(tmp_path / "attempt-0")] == ["failure"]
 
 
+@pytest.mark.parametrize("webhook", [True, False])
+def test_earlier_attempts_may_be_gone(
+    tmp_path: Path, hook: Hook, webhook: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has made room: what was told of them, or not, is gone with them."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    begin(tmp_path, hook)
+    shutil.rmtree(tmp_path / "attempt-0")
+    (tmp_path / "attempt-4").mkdir()
+    (tmp_path / "attempt-4" / "outcome.json").write_text("{}")
+    preflight._tell_webhook(rules(tmp_path, webhook), str(tmp_path / "attempt-4"), ["n1"])
+    assert hook.events == ["start"]
+
+
+OUTCOME = {"state": "failed", "class": "node", "cause": "lost", "exit_code": 69, "do": "see it"}
+FOLLOWING = {"how": "undecided", "why": "what follows is being decided", "job": None}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ({}, "None: None (exit code None)"),
+        ({**OUTCOME, "next": None}, "failed (node): lost (exit code 69); do: see it"),
+        (
+            {**OUTCOME, "next": FOLLOWING},
+            "failed (node): lost (exit code 69); may go on, as attempt 3: "
+            "what follows is being decided",
+        ),
+    ],
+)
+def test_any_outcome_has_its_line(outcome: dict[str, Any], said: str) -> None:
+    assert settle.last_line(outcome, 2) == said
+
+
 STUB = """#!/bin/bash
+echo "${0##*/} $*" >> "$CALLS"
 [[ ${0##*/} != sbatch ]] || echo 18
 """
 
 
-def test_the_guard_tells_that_the_first_node_is_lost(
-    tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = attempt(tmp_path)
+def rules(folder: Path, webhook: bool = True) -> Rules:
+    """Those of a job of two nodes."""
+    return Rules(
+        *(str(folder), "script.sbatch", ["n1", "n2"], "demo", 100, 20, "", 3, "requeue"),
+        *(0, 0, 0, 1),
+        notify.Hook("HOOK", "json", "restart") if webhook else notify.Hook(),
+    )
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Slurm's commands write into this file how they were called; job 17 is ours."""
     for name in ("sbatch", "scancel", "scontrol", "squeue"):
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).write_text(STUB)
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def test_the_guard_of_an_array_s_task_gives_back_that_task_alone(
+    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last task has the array's own number."""
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    assert guard._give_back(rules(tmp_path), str(attempt(tmp_path)), "n1") == 1
+    calls = slurm.read_text().splitlines()
+    assert "sbatch --parsable --dependency=afterany:17_3 --exclude=n1 script.sbatch" in calls
+    assert calls[-1] == "scancel 17_3"
+    monkeypatch.setattr(again, "chain", lambda *_: ("", "no"))
+    path = attempt(tmp_path / "other")
+    assert guard._give_back(rules(tmp_path / "other"), str(path), "n1") == 1
+    assert slurm.read_text().splitlines()[-1] == "scontrol requeue 17_3"
+
+
+@pytest.mark.parametrize("broken", ["outcome", "tell", "disk"])
+def test_nothing_keeps_the_guard_from_giving_the_job_back(
+    tmp_path: Path, slurm: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = attempt(tmp_path)
+    if broken == "outcome":
+        monkeypatch.setattr(attempts, "outcome", lambda _: {})
+        assert guard._give_back(rules(tmp_path), str(path), "n1") == 1
+    else:
+        of = {"tell": (notify, "tell"), "disk": (attempts, "write_off")}[broken]
+        monkeypatch.setattr(*of, fail)
+        with pytest.raises(OSError, match="No space"):
+            guard._give_back(rules(tmp_path), str(path), "n1")
+    assert slurm.read_text().splitlines()[-1] == "scancel 17"
+
+
+def test_the_guard_tells_that_the_first_node_is_lost(
+    tmp_path: Path, hook: Hook, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = attempt(tmp_path)
     for name, value in known(hook).items():
         monkeypatch.setenv(name, value)
-    rules = Rules(
-        *(str(tmp_path), "script.sbatch", ["n1", "n2"], "demo", 100, 20, "", 3, "requeue"),
-        *(0, 0, 0, 1),
-        notify.Hook("HOOK", "json", "restart"),
-    )
-    assert guard._give_back(rules, str(path), "n1") == 1
+    assert guard._give_back(rules(tmp_path), str(path), "n1") == 1
+    assert slurm.read_text().splitlines()[-1] == "scancel 17"
     (message,) = hook.heard
     assert (message["event"], message["next"]["job"]) == ("restart", "18")
     assert "n1: it has not answered for 60 s" in message["text"]

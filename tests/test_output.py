@@ -16,6 +16,7 @@ from test_prepare import MORE
 
 from beam_slurm import checks, job, profiles, resume, runs
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.node.claim import MARKER
 
 pytestmark = pytest.mark.usefixtures("no_site")
 
@@ -176,7 +177,7 @@ def test_an_output_folder_in_use_is_refused(known_by: str, resumes: str, tmp_pat
     facts = {"executor": "local", "pid": os.getpid(), "output": made.launch.output, "job": "17"}
     other = runs.create(at, {}, facts)
     if known_by == "the folder's mark":
-        write(Path(made.launch.output) / resume.MARKER, json.dumps({"run": str(at), "job": "17"}))
+        write(Path(made.launch.output) / MARKER, json.dumps({"run": str(at), "job": "17"}))
     with pytest.raises(BeamSlurmError) as refused:
         resume.output(made)
     assert f"{made.launch.output} is the output folder of demo-1, which is" in refused.value.what
@@ -189,7 +190,7 @@ def test_an_output_folder_in_use_is_refused(known_by: str, resumes: str, tmp_pat
 def test_a_mark_of_a_run_that_is_gone_or_unreadable_stops_nobody(tmp_path: Path) -> None:
     made = request(tmp_path, "demo")
     for text in ("", "[]", "{}", '{"run": 3}', json.dumps({"run": f"{tmp_path}/gone", "job": "1"})):
-        write(Path(made.launch.output) / resume.MARKER, text)
+        write(Path(made.launch.output) / MARKER, text)
         resume.output(made)
 
 
@@ -209,7 +210,7 @@ def test_streamed_optimizer_state_is_not_cut_anew(change: str, said: str, tmp_pa
     profile = yaml.safe_dump(json.loads(before.profile.model_dump_json()))
     runs.create(folder, {"profile.yaml": profile}, {"executor": "local"})
     WRITERS["miles"](tmp_path / "first" / "checkpoints", 20)
-    write(tmp_path / "first" / resume.MARKER, json.dumps({"run": str(folder), "job": "17"}))
+    write(tmp_path / "first" / MARKER, json.dumps({"run": str(folder), "job": "17"}))
     resume.output(before)
     made = request(tmp_path, "miles-h200-async", *words, change)
     if not said:

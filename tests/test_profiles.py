@@ -45,7 +45,7 @@ def test_later_wins_and_every_value_knows_its_place(tmp_path: Path) -> None:
     resolved = resolve(str(mine), "site.partition=big", "hardware.nodes=4", site=site)
     assert resolved.profile.name == "mine"
     assert resolved.profile.recipe.steps == 50
-    assert resolved.published.recipe.steps == 200
+    assert resolved.shipped.recipe.steps == 200
     assert resolved.profile.site.partition == "big"
     origins = {key: origin for key, _, origin in resolved.values()}
     assert origins["recipe.steps"] == f"{mine}:4"

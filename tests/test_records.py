@@ -124,7 +124,7 @@ def test_each_profile_comes_back_as_it_was(profile: str) -> None:
     record = Record(run)
     again = rerun.request(record)
     assert again.profile == made.profile
-    assert again.resolved.published == made.resolved.published
+    assert again.resolved.shipped == made.resolved.shipped
     assert list(again.resolved.values()) == list(made.resolved.values())
     for key in made.profile.assumed:
         assert again.resolved.assumption(key) == made.resolved.assumption(key)
@@ -246,7 +246,7 @@ def test_list_shows_every_run_and_filters(tmp_path: Path, jobs: Jobs) -> None:
     assert len(found) == 25
     assert {one["version"] for one in found} == {1}
     size = sum(path.stat().st_size for path in run.path.rglob("*") if path.name != "manifest.json")
-    (new,) = json.loads(call("list", "--state", "pending", "--json", root=tmp_path).stdout)
+    new = json.loads(call("show", "new", "--json", root=tmp_path).stdout)
     assert new["bytes"] == size
     assert "no such run" in call("list", "--profile", "none", root=tmp_path).stdout
 
@@ -307,7 +307,7 @@ def test_a_manifest_of_an_older_version_is_shown_and_says_what_it_lacks(tmp_path
     with pytest.raises(BeamSlurmError, match="cannot be run again") as refused:
         call("rerun", run.id, root=tmp_path)
     assert refused.value.why == (
-        "its record lacks the words behind -- (overrides), the published profile that it changes "
+        "its record lacks the words behind -- (overrides), the shipped profile that it changes "
         "(origins.json): an older beam-slurm has written it"
     )
     assert "submit --profile demo --dry-run" in str(refused.value)
@@ -461,6 +461,118 @@ def test_diff_of_code_and_scripts(make: Make, tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if line[:1] in "+-"]
     assert len([line for line in lines if "#SBATCH --time=" in line]) == 2
     assert "script.sbatch was changed" in done.stderr
+
+
+CODE = {"commit": "a" * 40, "dirty": False, "changed": [], "untracked": [], "why": ""}
+LARGE = {"dirty": True, "changed": ["a.py"], "why": "the patch is over 500 kB and was not kept"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key", "values"),
+    [
+        (
+            {**LARGE, "digest": "1" * 64},
+            {**LARGE, "digest": "2" * 64},
+            "checkout.changes",
+            ("1 file (11111111)", "1 file (22222222)"),
+        ),
+        (
+            {"dirty": None, "why": "changes: git status took longer than 5 s"},
+            {},
+            "checkout.changes",
+            ("not known: changes: git status took longer than 5 s", None),
+        ),
+        ({"untracked": ["b.py", "a.py"]}, {}, "checkout.untracked", ("a.py b.py", None)),
+    ],
+)
+def test_code_that_differs_is_a_difference(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    key: str,
+    values: tuple[str | None, ...],
+    tmp_path: Path,
+) -> None:
+    for name, facts in (("one", first), ("two", second), ("same", first)):
+        folders.make(tmp_path, name, version=2, sources={"checkout": {**CODE, **facts}})
+    done = call("diff", "one", "two", "--json", root=tmp_path)
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {"code": {key: list(values)}}
+    same = call("diff", "one", "same", root=tmp_path)
+    assert same.stdout == "no difference\n"
+    doubt = f"note: one: checkout: not all is known, {first.get('why')}"
+    assert (doubt in same.stderr) == ("why" in first)
+
+
+def test_secrets_and_images_that_differ_are_a_difference(tmp_path: Path) -> None:
+    digest = {"name": "/x.sqsh", "digest": f"sha256:{'1' * 64}", "by": "x.sqsh.sha256", "size": 5}
+    folders.make(tmp_path, "one", secrets=["HF_TOKEN"], image={**digest, "modified": 1.0})
+    folders.make(tmp_path, "two", secrets=[], image={**digest, "modified": 2.0})
+    found = json.loads(call("diff", "one", "two", "--json", root=tmp_path).stdout)
+    assert found == {
+        "image": {"modified": [1.0, 2.0]},
+        "secrets": {"HF_TOKEN": ["given", None]},
+    }
+
+
+@pytest.mark.parametrize("content", [None, "[broken", "a: 2026-99-99", "[]"])
+def test_runs_without_values_are_not_the_same(content: str | None, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        file = folders.make(tmp_path, name).path / "profile.yaml"
+        file.unlink() if content is None else file.write_text(content)
+    with pytest.raises(BeamSlurmError, match="one cannot be compared") as refused:
+        call("diff", "one", "two", root=tmp_path)
+    assert refused.value.where == str(tmp_path / "one" / "profile.yaml")
+    assert "profile.yaml is missing or cannot be read" in call("show", "one", root=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"sources": {"ray": {"commit": "a" * 40, "dirty": True}}},
+        {"sources": {"beam_slurm": "x", "checkout": {**CODE, "untracked": 5, "changed": "x"}}},
+        {"folder": 5},
+        {"folder": "\0"},
+        {"output": 5, "checkpoints": 5},
+        {"output": "\ud800"},
+        {"created": 1e30},
+        {"image": {"digest": 5, "size": "x"}},
+    ],
+)
+def test_an_odd_manifest_is_shown_as_far_as_it_goes(facts: dict[str, Any], tmp_path: Path) -> None:
+    folders.make(tmp_path, "one", version=2, **facts)
+    folders.make(tmp_path, "two")
+    for words in (("list",), ("show", "one"), ("diff", "one", "two"), ("diff", "two", "one")):
+        assert call(*words, root=tmp_path).exit_code in (0, 1)
+    assert call("one", root=tmp_path, of=status).exit_code == 0
+
+
+def test_checkpoints_move_with_their_run(tmp_path: Path) -> None:
+    where = tmp_path / "old" / "one"
+    run = folders.make(tmp_path, "one", folder=str(where), checkpoints=f"{where}/output/ckpt")
+    assert run.checkpoints == run.path / "output" / "ckpt"
+    assert folders.make(tmp_path, "two").checkpoints is None
+
+
+def test_a_terminal_obeys_no_record(tmp_path: Path) -> None:
+    evil = "\x1b[2Jevil\x1b]0;title\x07\x9b31m"
+    run = folders.make(
+        tmp_path,
+        "one",
+        version=3,
+        profile=evil,
+        folder=f"/{evil}",
+        overrides=[evil],
+        settings={evil: evil},
+        sources={"checkout": {**CODE, "untracked": [evil], "changed": [evil], "dirty": True}},
+    )
+    folders.outcome(run, state="failed", cause=evil, lines=[evil], exit_code=1, **{"class": evil})
+    folders.make(tmp_path, "two", version=2, rerun_of=evil)
+    calls = [call(*words, root=tmp_path) for words in (("list",), ("show", "one"))]
+    calls += [call("diff", "one", "two", root=tmp_path)]
+    calls += [call(*words, root=tmp_path, of=status) for words in ((), ("one",))]
+    for done in calls:
+        assert "evil" in done.stdout
+        assert not set("\x1b\x07\x9b") & set(done.stdout + done.stderr)
 
 
 def test_overrides_that_are_no_pairs_are_compared_as_a_line(make: Make) -> None:

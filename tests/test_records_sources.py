@@ -62,6 +62,10 @@ def test_a_huge_patch_is_not_kept(tmp_path: Path) -> None:
     found = room.look(tmp_path)
     assert (found.dirty, found.changed, found.patch) == (True, ("a.py",), "")
     assert found.why == "the patch is over 500 kB and was not kept"
+    assert found.digest == room.look(tmp_path).digest
+    with (tmp_path / "a.py").open("a") as file:
+        file.write("y = 1\n")  # far behind what is kept
+    assert room.look(tmp_path).digest not in (None, found.digest)
 
 
 def test_what_is_no_checkout_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +186,9 @@ def test_images_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "nemo.sqsh.sha256").write_text(f"{DIGEST}  nemo.sqsh\n")
     found = image.identify("pyxis", str(file))
     assert (found["digest"], found["by"]) == (f"sha256:{DIGEST}", "nemo.sqsh.sha256")
+    os.utime(tmp_path / "nemo.sqsh.sha256", (1, 1))  # the image was replaced since
+    stale = image.identify("pyxis", str(file))
+    assert (stale["digest"], stale["why"]) == (None, "nemo.sqsh.sha256 is older than it")
 
 
 def test_images_of_registries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,27 +232,35 @@ def test_images_of_a_store(
 
 def test_surroundings_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = commit(tmp_path / "nemo-rl", a_py="x = 1\n")
-    (tmp_path / "nemo-rl" / "a.py").write_text(f"token = {KEY!r}\nFILED=hidden-here-too\n")
+    # Each way to name a secret, with a name and a value that say nothing by themselves.
+    ways = {"FILED": "hidden-here-too", "LISTED": "listed-by-site", "HOOK": "https://chat/hook-1"}
+    told = "".join(f"post({value!r})\n" for value in ways.values())
+    (tmp_path / "nemo-rl" / "a.py").write_text(f"token = {KEY!r}\n{told}")
     filed = tmp_path / "secrets"
     filed.write_text("FILED=hidden-here-too\n")
     filed.chmod(0o600)
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    monkeypatch.setenv("LISTED", ways["LISTED"])
+    monkeypatch.setenv("HOOK", ways["HOOK"])
     monkeypatch.delenv("HF_TOKEN", raising=False)
     made = request(
         "b300-colocated",
         f"site.paths.nemo_rl={tmp_path}/nemo-rl",
         f"site.secrets_file={filed}",
+        "site.secrets=[LISTED]",
+        "site.notify.webhook=HOOK",
     )
     found = surroundings.gather(made)
     facts = json.loads(json.dumps(found.facts()))
     checkout = facts["sources"]["checkout"]
     assert (checkout["commit"], checkout["dirty"]) == (head, True)
-    assert (checkout["patch"], checkout["masked"]) == ("checkout.patch", 2)
-    assert facts["secrets"] == ["FILED", "WANDB_API_KEY"]
+    assert (checkout["patch"], checkout["masked"]) == ("checkout.patch", 4)
+    assert checkout["digest"] == hashlib.sha256(found.files()["checkout.patch"]).hexdigest()
+    assert facts["secrets"] == ["FILED", "HOOK", "LISTED", "WANDB_API_KEY"]
     assert facts["image"]["name"] == "/shared/images/nemo-rl.sqsh"
     patch = found.files()["checkout.patch"].decode()
     assert "+token = '***'" in patch
-    for value in (KEY, "0123456789abcdef", "hidden-here-too"):
+    for value in (KEY, "0123456789abcdef", *ways.values()):
         assert value not in patch
         assert value not in json.dumps(facts)
     local = surroundings.gather(request("demo", "hardware.nodes=1", local=True)).facts()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 import struct
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,14 @@ from beam_slurm import slurm
 from beam_slurm.cli.report import report
 from beam_slurm.cli.status import status
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.metrics import kept
+from beam_slurm.metrics.source import Source
 from beam_slurm.report import text
 from beam_slurm.report.asjson import as_json
 from beam_slurm.report.courses import course, courses
 from beam_slurm.report.facts import gather, gather_all, next_steps, seconds_left
 from beam_slurm.report.phases import BringUp
-from beam_slurm.runs import Run
+from beam_slurm.runs import Run, write_whole
 from beam_slurm.state import State
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -369,6 +374,64 @@ def test_status_of_a_framework_without_reader(tmp_path: Path) -> None:
     assert "/shared/out/demo-1a2b3c" in said
 
 
+# --- what is kept --------------------------------------------------------------------------------
+
+
+def test_the_logs_of_a_run_that_is_over_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folders.whole(tmp_path, steps=20)
+    measured = run.path / "output" / "metrics.jsonl"
+    folders.measure(run, folders.train(21, loss=math.nan, kl=-math.inf))
+    first = gather(run).history
+    assert not (run.path / kept.NAME).exists()  # it is small
+    monkeypatch.setattr(kept, "WORTH", 1)
+    gather(run, State("running"))
+    assert not (run.path / kept.NAME).exists()  # it goes on
+    gather(run)
+    monkeypatch.setattr(Source, "read", lambda _: pytest.fail("it was read again"))
+    again = gather(run).history
+    assert first
+    assert again
+    for name in kept.KINDS:
+        assert repr(getattr(again, name)) == repr(getattr(first, name))  # nan is not nan's equal
+    monkeypatch.undo()
+    monkeypatch.setattr(kept, "WORTH", 1)
+    # Whatever it was read from has changed, or it is not what we wrote: it is read again.
+    folders.measure(run, folders.train(22))
+    assert last(run) == 22
+    about = measured.stat()
+    measured.write_text(measured.read_text().replace('"step": 22', '"step": 23'))
+    os.utime(measured, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
+    assert last(run) == 23
+    for damage in ("", "[]", "{}", '{"files": []}'):
+        (run.path / kept.NAME).write_text(damage)
+        assert last(run) == 23
+    text = (run.path / kept.NAME).read_text()
+    for old, new in (('"step"', '"stop"'), ('"steps": [', '"steps": [3, '), ('"loss"', '"lost"')):
+        (run.path / kept.NAME).write_text(text.replace(old, new))
+        assert last(run) == 23
+    monkeypatch.setattr(kept, "READERS", [*kept.READERS, measured])  # another version of us
+    gather(run)
+    assert (run.path / kept.NAME).read_text() != text
+
+
+def test_where_nothing_can_be_kept_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "WORTH", 1)
+    run = folders.whole(tmp_path, steps=20)
+    (run.path / kept.NAME).mkdir()
+    assert last(run) == last(run) == 20
+    assert not list(run.path.glob(".*"))
+
+
+def last(run: Run) -> int | None:
+    """The newest step that is shown."""
+    history = gather(run).history
+    return history.last.step if history and history.last else None
+
+
 # --- report -------------------------------------------------------------------------------------
 
 
@@ -393,6 +456,31 @@ def test_report_draws(tmp_path: Path) -> None:
     width, height = size(run.path / "report.png")
     assert (width, width > height) == (1960, True)
     assert not list(run.path.glob(".*"))
+
+
+def test_reports_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+    """Each writes into parts of its own: what stands there in the end is whole, whosever it is."""
+    texts = [str(at).encode() * 3_000_000 for at in range(4)]
+    path = tmp_path / "report.html"
+    with ThreadPoolExecutor() as pool:
+        for _ in range(5):
+            list(pool.map(lambda text: write_whole(path, text), texts))
+            assert path.read_bytes() in texts
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_report_of_values_that_are_too_large(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run = folders.whole(tmp_path, steps=3)
+    huge = {"reward": 1e308, "step_time": 1e308, "generation_time": -1e308, "time": 1e308}
+    for step in range(4, 49):
+        measure = folders.evaluate(step, 1e308, responses=10**400, response_length=1e308)
+        folders.measure(run, folders.train(step, **huge), measure)
+    for command, words in ((status, ()), (status, ("demo",)), (report, ("demo",))):
+        assert call(command, tmp_path, *words).exit_code == 0
+        assert call(command, tmp_path, *words, "--json").exit_code == 0
+    size(run.path / "report.png")
+    assert gather(run).history.last.reward == math.inf  # type: ignore[union-attr]
 
 
 def test_report_of_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,11 +555,11 @@ def test_report_without_matplotlib_still_prints(
 def test_report_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     folders.whole(tmp_path)
-    (tmp_path / "out" / ".report.png.part").mkdir(parents=True)
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
     with pytest.raises(BeamSlurmError, match="cannot write into") as caught:
         call(report, tmp_path, "-o", str(tmp_path / "out"))
     assert caught.value.why == "Is a directory"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [".report.png.part"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
     (tmp_path / "file").touch()
     with pytest.raises(BeamSlurmError, match="cannot write into"):
         call(report, tmp_path, "-o", str(tmp_path / "file" / "below"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,7 @@ def test_published_results_in_words_of_ones_own(tmp_path: Path) -> None:
     assert (two.metric, two.steps) == ("accuracy", (0, 9))
     assert (three.metric, three.first) == ("response_length", 3201)
     assert one.about("accuracy", "AIME-2025")
+    assert one.about("accuracy", "aime25")
     assert not one.about("accuracy", "aime2024")
     assert three.about("response_length")
     run.path.joinpath("profile.yaml").write_text("recipe: 3")
@@ -222,6 +224,26 @@ def test_published_results_in_words_of_ones_own(tmp_path: Path) -> None:
 
 
 # --- panels -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", ["{}/accuracy", "{} accuracy", "{}"])
+@pytest.mark.parametrize(
+    ("theirs", "ours", "same"),
+    [
+        ("aime2025", "AIME-2025", True),
+        ("aime2025", "aime25", True),
+        ("math", "math500", False),
+        ("math500", "math", False),
+        ("aime2025", "数学", False),
+        ("代数", "数学", False),
+        ("数学", "数学", True),
+        ("aime2025", "+", False),
+    ],
+)
+def test_a_published_result_is_of_one_set(named: str, theirs: str, ours: str, same: bool) -> None:
+    metric = named.format(theirs)
+    (result,) = published.read([{"metric": metric, "first": 0.5, "last": 0.6}])
+    assert result.about("accuracy", ours) is same
 
 
 def notes(runs: list[Shown]) -> dict[str, str]:
@@ -340,6 +362,39 @@ def test_with_a_note_the_two_are_levels(tmp_path: Path) -> None:
     (run,) = shown([facts_of(tmp_path, "b200-lora")])
     *_, first, last = lines([run], "logprob_diff")
     assert (set(first.get_ydata()), set(last.get_ydata())) == ({0.02}, {0.008})
+
+
+@pytest.mark.parametrize(
+    ("count", "marks", "said"),
+    [
+        (0, 0, "checkpoint"),
+        (25, 25, "checkpoint"),
+        (50, 25, "one of every 2 checkpoints"),
+        (1001, 25, "one of every 41 checkpoints"),
+    ],
+)
+def test_checkpoints_do_not_cover_the_axis(count: int, marks: int, said: str) -> None:
+    history = History()
+    for at in range(1, count + 1):
+        history.add(Checkpoint(3 * at))
+    steps, what = figure.marked(history)
+    assert (len(steps), what) == (marks, said)
+    assert steps == sorted(steps)
+    assert steps[-1:] == [3 * count][: len(steps)]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_an_axis_has_no_power_of_ten_beside_it(tmp_path: Path, scale: float) -> None:
+    pytest.importorskip("matplotlib")
+    history = measured()
+    for at in range(1, 41):
+        history.add(Step(at, logprob_diff=scale * (1 + at / 1e3)))
+    runs = shown([facts_of(tmp_path, "demo", history)])
+    (panel,) = [it for it in panels.of(runs)[0] if it.name == "logprob_diff"]
+    drawn = figure.svg(panel, runs)
+    said = re.findall(r"<text[^>]*>([^<]+)</text>", drawn)
+    values = [float(it) for it in said if re.fullmatch(r"[\d.]+(e[-+]\d+)?", it)]
+    assert pytest.approx(1.02 * scale) in values
 
 
 @pytest.mark.parametrize("names", [FRAMEWORKS, FRAMEWORKS * 2])

@@ -170,7 +170,7 @@ def test_the_page_of_a_run(one: str) -> None:
         "20 problems × 4 responses = 80: ± 10.7 points or less",
         "Dashed: published for demo, 10 → 90 % (<i>).",
         "failed (node): n2: Node failure restarted in its job: 4 fit nodes here, from step 20",
-        "┊ a new attempt",
+        "┊ new attempt",
     ):
         assert said in found.text, said
     assert "no git" not in found.text

@@ -145,7 +145,7 @@ def test_a_checkout_of_which_nothing_is_known_is_a_doubt(root: Path) -> None:
     make(root)
     (root.parent / "nemo-rl" / ".git").rename(root.parent / "git")
     done = again(root, "--dry-run")
-    assert "the framework's checkout: not all is known" in done.stderr
+    assert "checkout: not all is known" in done.stderr
     assert "changed" not in done.stderr
 
 
@@ -157,6 +157,44 @@ def test_another_image(root: Path, large: bool, monkeypatch: pytest.MonkeyPatch)
     (root.parent / "nemo.sqsh").write_bytes(b"another")
     why = refused(root).why or ""
     assert ("was written anew since" if large else "the image: sha256:") in why
+
+
+def test_a_digest_beside_the_image_is_not_believed_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "SMALL", 1)
+    file, beside = root.parent / "nemo.sqsh", root.parent / "nemo.sqsh.sha256"
+    commit(root.parent / "nemo-rl", a_py="x = 1\n")
+    file.write_bytes(b"squash")
+    beside.write_text("1" * 64)
+    run = make(root)
+    assert run.manifest["image"]["by"] == beside.name
+    assert "changed" not in again(root, "--dry-run").stderr
+    file.write_bytes(b"other!")
+    os.utime(file, (1, 1))  # as cp -p leaves it
+    assert "was written anew since" in (refused(root).why or "")
+
+
+def test_files_that_git_does_not_know_are_told(root: Path) -> None:
+    make(root)
+    (root.parent / "nemo-rl" / "reward.py").write_text("x = 1\n")
+    done = again(root, "--dry-run")
+    assert "note: checkout: not in git: none then, reward.py now" in done.stderr
+
+
+def test_it_is_the_same_door_as_submit_s(root: Path) -> None:
+    mail = ("job.mail_type=END", "job.mail_user=me@example.org")
+    make(root, "hardware.nodes=1", *mail, profile="demo", local=True)
+    done = again(root, "--dry-run", "--json")
+    assert done.exit_code == 2
+    assert "--json tells of a run" in done.stderr
+    done = again(root, "--dry-run")
+    assert "warning: job.mail_type is left out" in done.stderr
+
+
+def test_a_dry_run_says_what_submit_would_refuse(root: Path) -> None:
+    make(root, "hardware.nodes=1")
+    assert "submit would refuse this" in again(root, "--dry-run").stderr
 
 
 def test_another_machine_or_version_makes_another_script(

@@ -172,9 +172,12 @@ def test_a_point_is_requeued_alone_and_warned(launch: Launch) -> None:
     launch.cluster.run(["scontrol", "update", f"jobid={array}_1", "requeue=1"])
     launch.cluster.run(["scontrol", "requeue", f"{array}_1"])
     launch.until("it waits", lambda: status(launch, of)[1]["state"] == "pending")
-    # Slurm leaves a requeued job two minutes for its nodes to be cleaned.
-    launch.cluster.run(["scontrol", "update", f"jobid={array}_1", "starttime=now"])
-    launch.until("a second attempt", lambda: len(of.run(1).attempts) == 2)
+
+    def again() -> bool:
+        launch.hurry(f"{array}_1")
+        return len(of.run(1).attempts) == 2
+
+    launch.until("a second attempt", again)
     assert len(of.run(0).attempts) == 1
     launch.until("it has begun", lambda: of.run(1).attempts[-1].entry_started)
     for at in range(2):

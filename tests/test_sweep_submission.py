@@ -226,6 +226,18 @@ def test_what_an_array_tells_slurm(tmp_path: Path, fake: Fake) -> None:
 OWN = ("comment", "chdir", "output")
 
 
+@pytest.mark.parametrize("said", ["", ", site.notify.on: [failure]"])
+def test_points_are_silent_unless_the_file_says_otherwise(
+    tmp_path: Path, fake: Fake, said: str
+) -> None:
+    (tmp_path / "lr.yaml").write_text(SWEEP.replace("nodes: 2}", "nodes: 2" + said + "}"))
+    (tmp_path / "here.yaml").write_text("notify: {webhook: HOOK}\n")
+    found = file.read(tmp_path / "lr.yaml")
+    for each in submission.make(found, "lr-123456", site=tmp_path / "here.yaml"):
+        notify = each.request.profile.site.notify
+        assert (notify.webhook, notify.on) == ("HOOK", ["failure"] if said else [])
+
+
 def test_points_of_different_sizes_are_arrays_of_their_own(tmp_path: Path, fake: Fake) -> None:
     of = bare(tmp_path, 7, kinds=2)
     submission.submit(of)

@@ -29,6 +29,7 @@ from scenes import Scene
 
 from beam_slurm.progress import Watcher
 from beam_slurm.report import text
+from beam_slurm.watch import nodes
 from beam_slurm.watch.frame import Frame
 from beam_slurm.watch.gathering import Gathering, Log, Look
 
@@ -146,7 +147,7 @@ def test_a_spare_in_use(scene: Scene) -> None:
     assert "✗ gpu003 unfit" in shown
     assert "! gpu003: gpus fail: have 7 GPUs, need 8; ask the site" in shown
     assert "! gpu005: scratch warn: have 1.1 TB free, need 1.0 TB" in shown
-    assert "● gpu005\n" in shown
+    assert "! gpu005\n" in shown
 
 
 @pytest.mark.parametrize("name", [it.__name__ for it in scenes.ALL])
@@ -400,6 +401,14 @@ def test_cancelling_asks_first(scene: Scene, opened: Opened) -> None:
     assert (scene.bin / "cancelled").read_text() == "4711\n"
     tty.press("q")
     tty.end()
+    assert "the run goes on" not in tty.left
+    assert "cancelling b300-colocated-7c1f9e: job 4711, running" in tty.left
+
+
+def test_no_two_nodes_differ_by_their_colour_alone() -> None:
+    """Those that have one sign share a word beside the name, or are out of the run."""
+    signs = [sign for what, (sign, _, _) in nodes.SIGNS.items() if what not in nodes.SAID]
+    assert len(signs) == len(set(signs))
 
 
 def test_keys_are_heard_while_the_controller_hangs(scene: Scene, opened: Opened) -> None:

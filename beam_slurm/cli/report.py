@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,20 +62,15 @@ def write(found: list[Facts], folder: Path) -> dict[str, Path]:
     """Page and picture in ``folder``, each whole or not at all; where they are."""
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.report import figure, page, panel
+    from beam_slurm.runs import write_whole
 
     shown = panel.shown(found)
     files = {"page": page.html(shown).encode(), "figure": figure.png(shown)}
     paths = {"page": folder / "report.html", "figure": folder / "report.png"}
-    parts = {kind: path.with_name(f".{path.name}.part") for kind, path in paths.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for kind, content in files.items():
-            parts[kind].write_bytes(content)
-        for kind, part in parts.items():
-            part.replace(paths[kind])
+            write_whole(paths[kind], content)
     except OSError as error:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink()
         raise BeamSlurmError(f"cannot write into {folder}", why=error.strerror) from error
     return paths

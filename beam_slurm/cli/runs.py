@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from beam_slurm.records.prune import Candidate
     from beam_slurm.records.record import Record
     from beam_slurm.records.rerun import Drift
 
@@ -42,7 +45,7 @@ def runs() -> None:
 @as_json
 @where
 def list_runs(profile: str | None, word: str | None, as_json: bool, folder: Path | None) -> None:
-    """Every run, old ones too, and the room that each takes.
+    """Every run, old ones too.
 
     status shows how the newest do: their jobs, steps and rewards now.
     """
@@ -64,7 +67,7 @@ def list_runs(profile: str | None, word: str | None, as_json: bool, folder: Path
         return
     text.console().print(ledger.table(rows, [state for _, state in found]))
     if problem:
-        click.echo(f"note: from the runs' own files alone: {problem}", err=True)
+        _note(f"from the runs' own files alone: {problem}")
 
 
 @runs.command(epilog="\b\nExample:\n  beam-slurm runs show b300-colocated-7c1f9e\n")
@@ -72,7 +75,7 @@ def list_runs(profile: str | None, word: str | None, as_json: bool, folder: Path
 @as_json
 @where
 def show(run: str, as_json: bool, folder: Path | None) -> None:
-    """Everything that is recorded of RUN.
+    """Everything that is recorded of RUN, and the room that it takes.
 
     Code, image, versions, the nodes of each attempt, every value and where it came from.
     """
@@ -113,7 +116,9 @@ def diff(first: str, second: str, script: bool, as_json: bool, folder: Path | No
     else:
         for one in pair:
             for remark in one.remarks:
-                click.echo(f"note: {one.run.id}: {remark}", err=True)
+                _note(f"{one.run.id}: {remark}")
+        for doubt in compare.doubts(*pair):
+            _note(doubt)
         if found:
             text.console().print(record.differences(found, (pair[0].run.id, pair[1].run.id)))
         elif not lines:
@@ -150,8 +155,6 @@ def rerun(
     What has changed since is said first: the code, the image, what this beam-slurm makes of the
     profile. Then nothing is submitted without --force.
     """
-    import os
-
     from beam_slurm.cli import submit
     from beam_slurm.records import rerun as room
     from beam_slurm.records import surroundings
@@ -160,13 +163,8 @@ def rerun(
     given = [(("job", "output_dir"), output_dir)] if output_dir else []
     request = room.request(found, folder, given)
     around = surroundings.gather(request)
-    submit.check_plan(request.profile, stop=not (dry_run or force))
     _drifted(found, room.drift(found, around), stop=not (dry_run or force))
-    if dry_run:
-        sys.stdout.buffer.write(os.fsencode(str(request)))
-        sys.stdout.flush()
-        return
-    submit.send(request, wait, as_json, around=around, rerun_of=found.run.id)
+    submit.offer(request, dry_run, force, wait, as_json, around=around, rerun_of=found.run.id)
 
 
 @runs.command(
@@ -204,6 +202,8 @@ def prune(
     before = now - _seconds(older_than) if older_than else None
     root = profiles.runs_folder(folder)
     known = _of_profile(root, profile)
+    if theirs := sum(not room.ours(run) for run in known):
+        _note(f"{theirs} of {len(known)} runs left out: somebody else's")
     found = room.candidates(known, root, before, keep or 0, keep_record)
     going = [one for one in found if not one.stays]
     if found:
@@ -211,8 +211,12 @@ def prune(
     if not going:
         click.echo(f"nothing to remove in {root}")
         return
-    total = text.size(sum(one.size for one in going))
-    count = f"{len(going)} run{'s' * (len(going) != 1)}"
+
+    def told(some: Sequence[Candidate]) -> tuple[str, str]:
+        count = f"{len(some)} run{'s' * (len(some) != 1)}"
+        return count, text.size(sum(one.size for one in some))
+
+    count, total = told(going)
     if dry_run:
         click.echo(f"would remove {count} and free {total}")
         return
@@ -222,9 +226,19 @@ def prune(
                 "nothing was removed", why="nobody is here to be asked", remedy="add --yes"
             )
         click.confirm(f"Remove {count} and free {total}?", abort=True)
+    gone, problems = [], []
     for one in going:
-        room.remove(one, keep_record)
-    click.echo(f"removed {count}, {total} are free")
+        try:
+            room.remove(one, keep_record)
+            gone.append(one)
+        except BeamSlurmError as problem:
+            problems.append(problem)
+    click.echo("removed {}, {} are free".format(*told(gone)))
+    for error in problems:
+        click.secho("error: ", fg="red", nl=False, err=True)
+        click.echo(error, err=True)
+    if problems:
+        sys.exit(2)
 
 
 def _of_profile(root: Path, profile: str | None) -> list[Any]:
@@ -247,8 +261,14 @@ def _remarks(record: Record, ended: bool) -> None:
     from beam_slurm.report.facts import moved
 
     for remark in [*record.remarks, *moved(record.run, ended)]:
-        click.secho("note: ", fg="yellow", nl=False, err=True)
-        click.echo(remark, err=True)
+        _note(remark)
+
+
+def _note(words: str, title: str = "note") -> None:
+    from beam_slurm.report.overview import safe
+
+    click.secho(f"{title}: ", fg="yellow", nl=False, err=True)
+    click.echo(safe(words), err=True)
 
 
 def _drifted(record: Record, drift: Drift, stop: bool) -> None:
@@ -260,7 +280,7 @@ def _drifted(record: Record, drift: Drift, stop: bool) -> None:
     if drift.script:
         text.console(stderr=True).print(view.patch(drift.script), end="")
     for note in drift.notes:
-        click.echo(f"note: {note}", err=True)
+        _note(note)
     if not drift.changes:
         return
     if stop:
@@ -270,12 +290,11 @@ def _drifted(record: Record, drift: Drift, stop: bool) -> None:
             remedy="put that back, or --force to run it as things are now",
         )
     for change in drift.changes:
-        click.secho("changed: ", fg="yellow", nl=False, err=True)
-        click.echo(change, err=True)
+        _note(change, "changed")
 
 
 def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+)([hdw])", text)
+    match = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if match is None:
         raise click.UsageError(f"--older-than {text!r} is no time: write 12h, 30d or 8w")
     return int(match[1]) * {"h": 3600.0, "d": 86400.0, "w": 604800.0}[match[2]]

@@ -57,10 +57,7 @@ def submit(
 
     Words behind -- go to the end of the training entry's command line as they are.
     """
-    import os
-
-    from beam_slurm import checks, job
-    from beam_slurm.errors import BeamSlurmError
+    from beam_slurm import job
 
     stray = overrides[: len(overrides) - click.get_current_context().meta["behind"]]
     if stray:
@@ -69,11 +66,32 @@ def submit(
         )
     if output and not dry_run:
         raise click.UsageError("--output goes with --dry-run")
-    if as_json and dry_run:
-        raise click.UsageError("--json tells of a run, and --dry-run makes none")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
-    fits = check_plan(request.profile, stop=not (dry_run or force))
+    offer(request, dry_run, force, wait, as_json, output)
+
+
+def offer(
+    request: JobRequest,
+    dry_run: bool,
+    force: bool,
+    wait: bool,
+    as_json: bool,
+    output: Path | None = None,
+    **more: Any,
+) -> None:
+    """Submit a request or print its script, after all that is to be said about it.
+
+    The flags are those of ``submit``; ``more`` is for ``submit.submit``.
+    """
+    import os
+
+    from beam_slurm import checks
+    from beam_slurm.errors import BeamSlurmError
+
+    if as_json and dry_run:
+        raise click.UsageError("--json tells of a run, and --dry-run makes none")
+    fits = _check_plan(request.profile, stop=not (dry_run or force))
     _warn(checks.unused(request))
     _warn(checks.mailless(request))
     if dry_run:
@@ -90,10 +108,10 @@ def submit(
             sys.stdout.buffer.write(script)
             sys.stdout.flush()
         return
-    send(request, wait, as_json)
+    _send(request, wait, as_json, **more)
 
 
-def check_plan(profile: Profile, stop: bool) -> bool:
+def _check_plan(profile: Profile, stop: bool) -> bool:
     """Say what the plan finds wrong; raise for its errors if they are to ``stop`` the run.
 
     Returns whether there are none.
@@ -126,8 +144,8 @@ def _warn(text: str | None) -> None:
         click.echo(text, err=True)
 
 
-def send(request: JobRequest, wait: bool, as_json: bool, **more: Any) -> None:
-    """Submit, say so, and stay if that is wished; ``more`` is for ``submit.submit``."""
+def _send(request: JobRequest, wait: bool, as_json: bool, **more: Any) -> None:
+    """Submit, say so, and stay if that is wished."""
     import json
 
     from beam_slurm import submit as room

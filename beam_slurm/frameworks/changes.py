@@ -26,7 +26,7 @@ def changes(resolved: Resolved, known: Collection[Key], hint: str) -> dict[Key, 
     Raises:
         BeamSlurmError: for a change that would otherwise be ignored without a word.
     """
-    published = _flat(resolved.published.recipe.model_dump())
+    published = _flat(resolved.shipped.recipe.model_dump())
     wanted = _flat(resolved.profile.recipe.model_dump())
     found = {}
     for key in sorted(set(published) | set(wanted)):

@@ -152,7 +152,7 @@ def _on_host(path: str, mounted: Sequence[mounts.Mount]) -> str:
 def _pools(resolved: Resolved) -> list[str]:
     """Whose nodes are whose, where training and generation have their own; other nodes as such."""
     hardware, rollout = resolved.profile.hardware, resolved.profile.recipe.rollout
-    published = resolved.published.hardware
+    published = resolved.shipped.hardware
     same = (hardware.nodes, hardware.gpus_per_node) == (published.nodes, published.gpus_per_node)
     whole = [
         f"cluster.num_nodes={hardware.nodes}",

@@ -159,7 +159,7 @@ def _shape(resolved: Resolved) -> list[str]:
     recipe, nodes = profile.recipe, profile.hardware.nodes
     placement = f"trainer.placement.policy_num_nodes={nodes}"
     if recipe.training == "full":
-        return [] if nodes == resolved.published.hardware.nodes else [placement]
+        return [] if nodes == resolved.shipped.hardware.nodes else [placement]
     return [
         placement,
         f"trainer.train_batch_size={recipe.prompts_per_step}",

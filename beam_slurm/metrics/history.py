@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Step, merged
+import copy
+
+from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Step, bounded, merged
 
 
 class History:
@@ -28,7 +30,8 @@ class History:
         return made
 
     def add(self, record: Record) -> None:
-        """Take in the next record as the run wrote it."""
+        """Take in the next record as the run wrote it, but with inf for values beyond ``HUGE``."""
+        record = bounded(record)
         if isinstance(record, Step):
             at = record.step
             known = self._steps.get(at)
@@ -45,10 +48,7 @@ class History:
 
     def refined(self, other: History) -> History:
         """This history with the values that ``other`` has of the same steps and evaluations."""
-        found = History()
-        found._steps = dict(self._steps)
-        found._evaluations = dict(self._evaluations)
-        found._checkpoints = dict(self._checkpoints)
+        found = copy.copy(self)
         for step in other.steps:
             if step.step in self._steps:
                 found.add(step)

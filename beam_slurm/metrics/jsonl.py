@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+MOST = 999_999_999
+"""No step, and no count of responses, is higher; int() refuses thousands of digits."""
+
 
 def read_json(line: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; None for anything else."""
@@ -26,6 +29,8 @@ def number(value: Any) -> float | None:
 
 
 def integer(value: Any) -> int | None:
-    """A whole number; None for anything else."""
+    """A whole number up to ``MOST``; None for anything else."""
     found = number(value)
-    return int(found) if found is not None and found.is_integer() else None
+    if found is None or not found.is_integer() or abs(found) > MOST:
+        return None
+    return int(found)

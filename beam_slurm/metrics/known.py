@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from beam_slurm.runs import Run
 
 
@@ -30,15 +28,15 @@ class Known:
     @classmethod
     def of(cls, run: Run) -> Known:
         """From the manifest and the resolved profile in the run's folder."""
-        manifest, recipe = run.manifest, _recipe(run)
+        manifest, recipe = run.manifest, run.profile.get("recipe")
+        recipe = recipe if isinstance(recipe, dict) else {}
         evaluation = recipe.get("evaluation")
         evaluation = evaluation if isinstance(evaluation, dict) else {}
         problems = _count(evaluation, "problems")
-        checkpoints = manifest.get("checkpoints")
         sets = evaluation.get("sets")
         return cls(
             output=run.output,
-            checkpoints=Path(checkpoints) if checkpoints else None,
+            checkpoints=run.checkpoints,
             gpus=_count(manifest, "nodes") * _count(manifest, "gpus_per_node"),
             steps=_count(manifest, "steps"),
             responses=_count(recipe, "prompts_per_step") * _count(recipe, "responses_per_prompt"),
@@ -55,25 +53,22 @@ class Known:
         "math-ai/AIME-2025", "aime25" and, if it is the only one of its kind, "aime" are aime2025.
         A set that the profile does not know keeps its name.
         """
-        key = _plain(told)
-        inside = [name for name in self.sets if _plain(name) in key]
-        begun = [name for name in self.sets if key and _plain(name).startswith(key)]
-        found = inside or begun
+        key = plain(told)
+        same = [name for name in self.sets if same_set(name, told)]
+        inside = [name for name in self.sets if plain(name) and plain(name) in key]
+        begun = [name for name in self.sets if key and plain(name).startswith(key)]
+        found = same or inside or begun
         return found[0] if len(found) == 1 else told
 
 
-def _plain(name: str) -> str:
-    """Letters and digits alone, a year as its last two digits."""
-    return re.sub(r"20(\d\d)(?!\d)", r"\1", re.sub(r"[^a-z0-9]", "", name.lower()))
+def same_set(one: str, other: str) -> bool:
+    """Whether two names mean one set: AIME-2025 and aime25 do, math and math500 do not."""
+    return plain(one) == plain(other) != ""
 
 
-def _recipe(run: Run) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load((run.path / "profile.yaml").read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    recipe = found.get("recipe") if isinstance(found, dict) else None
-    return recipe if isinstance(recipe, dict) else {}
+def plain(name: str) -> str:
+    """Letters and digits alone, of any script; a year as its last two digits."""
+    return re.sub(r"20(\d\d)(?!\d)", r"\1", re.sub(r"[\W_]", "", name.casefold()))
 
 
 def _count(where: dict[str, Any], name: str) -> int:

@@ -14,7 +14,7 @@ from datetime import datetime
 from beam_slurm.metrics.jsonl import integer, number, read_json
 from beam_slurm.metrics.known import Known
 from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Resumed, Step
-from beam_slurm.metrics.source import NUMBER, LogParser, Parser
+from beam_slurm.metrics.source import COUNT, NUMBER, LogParser, Parser
 from beam_slurm.node.progress import MILES
 
 EVENTS = "dumps/events"  # below the output folder
@@ -37,9 +37,9 @@ KEYS = {
 # While the trainer waits for the next rollout it does this, too.
 NO_WAIT = ("update_weights", "save_model", "sleep", "wake_up")
 
-_DICT = re.compile(rf"{MILES}(rollout|perf|step|eval) (\d+): (\{{.*)")
+_DICT = re.compile(rf"{MILES}(rollout|perf|step|eval) {COUNT}: (\{{.*)")
 _PAIR = re.compile(rf"'([^'\\]+)': {NUMBER}(?=[,)}}])", re.IGNORECASE)
-_SAVED = re.compile(r"successfully saved checkpoint from iteration +(\d+) to ")
+_SAVED = re.compile(rf"successfully saved checkpoint from iteration +{COUNT} to ")
 
 Said = Mapping[str, float]
 

@@ -11,9 +11,10 @@ import math
 import re
 from collections.abc import Iterator
 
+from beam_slurm.metrics.jsonl import integer
 from beam_slurm.metrics.known import Known
 from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Resumed, Step
-from beam_slurm.metrics.source import NUMBER, LogParser
+from beam_slurm.metrics.source import COUNT, NUMBER, LogParser
 
 # The name before the colon -> the field, of the step whose header came last.
 STEP = {
@@ -33,10 +34,10 @@ STEP = {
     "Generation Worker Group (Tokens/sec/gpu)": "generation_throughput",
 }
 
-_HEADER = re.compile(r"=+ (Epoch|Step) (\d+)/(\d+) =+")
+_HEADER = re.compile(rf"=+ (Epoch|Step) {COUNT}/{COUNT} =+")
 _VALUE = re.compile(rf"[•-] ([^:]+): {NUMBER}", re.IGNORECASE)
-_VALIDATES = re.compile(r"\u25b6 Starting validation at step (\d+)\.\.\.")
-_SAVES = re.compile(r"Saving checkpoint for step (\d+)\.\.\.")
+_VALIDATES = re.compile(rf"\u25b6 Starting validation at step {COUNT}\.\.\.")
+_SAVES = re.compile(rf"Saving checkpoint for step {COUNT}\.\.\.")
 
 
 class NemoRLParser(LogParser):
@@ -107,10 +108,10 @@ class NemoRLParser(LogParser):
                 yield Evaluation(at, set_, accuracy=value, problems=problems)
             elif name == "Average response length":
                 yield Evaluation(at, set_, response_length=value)
-            elif name == "Samples processed" and value.is_integer():
+            elif name == "Samples processed" and (samples := integer(value)) is not None:
                 # Where its batch is larger than the set it scores nothing, and calls that 0.
-                none = None if value else math.nan
-                yield Evaluation(at, set_, accuracy=none, responses=int(value))
+                none = None if samples else math.nan
+                yield Evaluation(at, set_, accuracy=none, responses=samples)
         if name in STEP and self._running:
             step = self._before + self._running
             if self._saved is not None:  # it goes on when the checkpoint is written

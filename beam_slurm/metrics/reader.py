@@ -10,7 +10,7 @@ from beam_slurm.metrics.history import History
 from beam_slurm.metrics.known import Known
 from beam_slurm.metrics.miles import EVENTS, EventsParser, MilesParser
 from beam_slurm.metrics.nemo_rl import NemoRLParser
-from beam_slurm.metrics.skyrl import SkyRLParser
+from beam_slurm.metrics.skyrl import EXPORTS, SkyRLParser
 from beam_slurm.metrics.source import Source
 from beam_slurm.runs import Run
 
@@ -74,6 +74,17 @@ def reader(run: Run) -> Reader | None:
         path = known.output / "metrics.jsonl"
         return Source(lambda: [path], lambda: DemoParser(known.gpus))
     return None
+
+
+def sources(run: Run) -> list[Path]:
+    """All files that a reader, of whatever framework, may read of a run."""
+    evaluations = run.output / EXPORTS / "dumped_evals"
+    return [
+        *run.logs,
+        run.output / "metrics.jsonl",
+        *sorted((run.output / EVENTS).glob("*.jsonl")),
+        *sorted(evaluations.glob("*/aggregated_results.jsonl")),
+    ]
 
 
 def not_read(run: Run) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+HUGE = 1e100
+"""No measurement is larger; of what is not, sums, squares and the ends of an axis are finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One training step. None is "not said"; nan and inf are kept, for they are news.
+
+    In a ``History`` whatever is beyond ``HUGE`` is inf, so that all else can be calculated with.
 
     ``step`` counts from 1; ``time`` is seconds since the epoch when the step ended. Values that are
     said one after the other come as a record each: see ``merged``.
@@ -89,6 +94,17 @@ class Resumed:
 Record = Step | Evaluation | Checkpoint | Resumed
 
 Measured = TypeVar("Measured", Step, Evaluation, Checkpoint)
+
+
+def bounded(record: Record) -> Record:
+    """The record with inf of the same sign for each value beyond ``HUGE``."""
+    said = {it.name: getattr(record, it.name) for it in fields(record)}
+    huge: dict[str, Any] = {
+        name: math.copysign(math.inf, value)
+        for name, value in said.items()
+        if isinstance(value, float) and abs(value) > HUGE
+    }
+    return replace(record, **huge) if huge else record
 
 
 def merged(before: Measured, after: Measured) -> Measured:

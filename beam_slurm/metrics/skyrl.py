@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from beam_slurm.metrics.jsonl import number, read_json
 from beam_slurm.metrics.known import Known
 from beam_slurm.metrics.schema import Checkpoint, Evaluation, Record, Resumed, Step
-from beam_slurm.metrics.source import NUMBER, LogParser
+from beam_slurm.metrics.source import COUNT, NUMBER, LogParser
 from beam_slurm.node.progress import LOGURU
 
 EXPORTS = "exports"  # below the output folder: EXPORT_PATH
@@ -58,11 +58,11 @@ TABLE = _table(
     (rf"avg_final_rewards: .*\bavg_response_length: {NUMBER}", "_length"),
     (r"\{'.*policy_loss.*", "_status"),
     (rf"[{{ ]?{WHOLE_DIFFERENCE}'?{NUMBER}'?[,}}]", "_difference"),
-    (r"Training (?:Batches Processed|Step Progress): .*\| \d+/(\d+) \[", "_bar"),
-    (r"Resuming from global_step: (\d+)", "_resumes"),
-    (r"Successfully saved checkpoint for global_step_(\d+) to: ", "_saved"),
+    (rf"Training (?:Batches Processed|Step Progress): .*\| \d+/{COUNT} \[", "_bar"),
+    (rf"Resuming from global_step: {COUNT}", "_resumes"),
+    (rf"Successfully saved checkpoint for global_step_{COUNT} to: ", "_saved"),
     (
-        r"Dumped aggregated eval metrics to .*/global_step_(\d+)_evals/aggregated_results",
+        rf"Dumped aggregated eval metrics to .*/global_step_{COUNT}_evals/aggregated_results",
         "_evaluated",
     ),
 )

@@ -17,6 +17,9 @@ NUMBER = (
     r"([-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?(?![\d.])|(?:nan|inf(?:inity)?)(?=s?\b)))"
 )
 
+# A step's number. Nobody counts further, and int() refuses thousands of digits.
+COUNT = r"(\d{1,9})(?!\d)"
+
 
 class Parser:
     """Understands the lines of one kind of file, one after the other.
@@ -108,5 +111,6 @@ class LogParser(Parser):
 
 
 _BEGINS = re.compile(
-    r"beam-slurm: (?:goes on after step (\d+): |nothing was saved yet: it begins at the first step)"
+    rf"beam-slurm: (?:goes on after step {COUNT}: |"
+    r"nothing was saved yet: it begins at the first step)"
 )

@@ -52,7 +52,8 @@ def tell(event: Dict[str, Any], voice: int = 1) -> None:
 
 def say(text: str) -> None:
     """One line for the people who read the job's log."""
-    print("beam-slurm: " + text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk is no reason to leave the run alone
+        print("beam-slurm: " + text, file=sys.stderr, flush=True)
 
 
 def parse(line: str) -> Optional[Dict[str, Any]]:

@@ -46,21 +46,23 @@ def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
     blamed = attempts.blamed(rules.run) | {lost}
     successor, _ = again.chain(rules.script, blamed, rules.run)
     how = "chain" if successor else "requeue"
-    attempts.write_off(
-        attempt,
-        node=lost,
-        cause="%s: it has not answered for %.0f s, and the batch script was there"
-        % (lost, LOST * pulse.EVERY),
-        ended=round(time.time(), 3),
-        lost=[lost],
-        blamed=[lost],
-        next={"how": how, "why": "its first node is lost", "job": successor, "resumes": None},
-    )
-    outcome = attempts.outcome(attempt)
-    line = settle.last_line(outcome, attempts.number(attempt))
-    notify.tell(rules.hook, attempt, "restart", line, outcome, last=True)
-    if successor:
-        again.cancel(job)
-    else:
-        again.requeue(job, blamed)
+    try:
+        attempts.write_off(
+            attempt,
+            node=lost,
+            cause="%s: it has not answered for %.0f s, and the batch script was there"
+            % (lost, LOST * pulse.EVERY),
+            ended=round(time.time(), 3),
+            lost=[lost],
+            blamed=[lost],
+            next={"how": how, "why": "its first node is lost", "job": successor, "resumes": None},
+        )
+        outcome = attempts.outcome(attempt)
+        line = settle.last_line(outcome, attempts.number(attempt))
+        notify.tell(rules.hook, attempt, "restart", line, outcome, last=True)
+    finally:  # it ends this process too; nobody else would give the nodes back
+        if successor:
+            again.cancel(job)
+        else:
+            again.requeue(job, blamed)
     return 1

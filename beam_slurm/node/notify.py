@@ -9,6 +9,7 @@ jobs. The URL is a secret, so it comes by the name of its variable and is repeat
 """
 
 import argparse
+import contextlib
 import ipaddress
 import json
 import os
@@ -16,12 +17,13 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 from beam_slurm.node import attempts, events
 from beam_slurm.node.mask import Mask, names_in
@@ -85,18 +87,25 @@ def tell(  # noqa: PLR0913
     """
     if not given.variable or event not in given.on.split(","):
         return
-    try:
+    with harmless(attempt, event):
         if not _first(attempt, event):
             return
         child = _start(given, attempt, event, _message(attempt, event, text, facts), last)
-    except Exception as problem:  # a full disk, no more processes: the run comes first
+        if last:
+            try:
+                child.wait(MOMENT + 1)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise Refused("it took too long") from None
+
+
+@contextlib.contextmanager
+def harmless(attempt: str, event: str) -> Iterator[None]:
+    """Whatever goes wrong with a message, the run comes first: it is written down and forgotten."""
+    try:
+        yield
+    except Exception as problem:  # a full disk, no more processes, an outcome that says nothing
         _failed(attempt, event, _words(problem))
-        return
-    if last:
-        try:
-            child.wait(MOMENT + 1)
-        except subprocess.TimeoutExpired:
-            child.kill()
 
 
 def main(argv: List[str]) -> int:
@@ -116,10 +125,8 @@ def main(argv: List[str]) -> int:
         try:
             send(os.environ.get(args.webhook, ""), _shaped(args.form, message))
             said[0] = ""
-        except Refused as problem:
-            said[0] = str(problem)
-        except Exception as problem:  # whatever it is, it must not show the URL
-            said[0] = type(problem).__name__
+        except Exception as problem:
+            said[0] = _words(problem)
 
     # Neither a name server nor a server that drips can be interrupted: they are left behind.
     worker = threading.Thread(target=work, daemon=True)
@@ -258,21 +265,20 @@ def _start(
     program = os.path.join(os.path.dirname(attempt), "node.pyz")
     options = ["--attempt=" + attempt, "--event=" + event, "--webhook=" + given.variable]
     options += ["--form=" + given.form, "--seconds=%g" % (MOMENT if last else LIMIT)]
-    # The job may be ending: that is what it tells of, so it does not hear of it itself.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-    try:
-        child = subprocess.Popen(
-            [sys.executable, program, "notify", *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,  # preflight's is a pipe that the script reads to its end
-            start_new_session=True,
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert child.stdin is not None
-    with child.stdin as pipe:
-        pipe.write(json.dumps(message).encode())
-    return child
+    with tempfile.TemporaryFile() as file:  # a pipe would make us wait until somebody reads it
+        file.write(json.dumps(message).encode())
+        file.seek(0)
+        # The job may be ending: that is what it tells of, so it does not hear of it itself.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        try:
+            return subprocess.Popen(
+                [sys.executable, program, "notify", *options],
+                stdin=file,
+                stdout=subprocess.DEVNULL,  # preflight's is a pipe that the script reads to its end
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _failed(attempt: str, event: str, why: str) -> None:
@@ -281,7 +287,9 @@ def _failed(attempt: str, event: str, why: str) -> None:
 
 
 def _words(problem: Any) -> str:
-    """What went wrong with a connection, in the words of the system."""
+    """What went wrong, in the words of the system; nothing that might show the URL."""
+    if isinstance(problem, Refused):
+        return str(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
         return "its certificate is not trusted: " + problem.verify_message
     if isinstance(problem, TimeoutError) or "timed out" in str(problem):

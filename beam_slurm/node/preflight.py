@@ -87,7 +87,9 @@ def main(argv: List[str]) -> int:
         ready = prepare(args, attempt, asked)
         print(*ready)
         sys.stdout.flush()
-        _tell_webhook(rules, attempt, ready[1].split(","))
+        if rules.hook.variable:
+            with notify.harmless(attempt, "start"):
+                _tell_webhook(rules, attempt, ready[1].split(","))
         return 0
     except NotEnough as problem:
         outcome.update(
@@ -295,12 +297,11 @@ def _not_enough(need: int, allocated: List[str], judged: verdicts.Judged) -> Not
 
 def _tell_webhook(rules: course.Rules, attempt: str, nodes: List[str]) -> None:
     """The run has started; or it goes on after an attempt that could not say so any more."""
-    number = attempts.number(attempt)
     where = "on %d node%s, the head is %s" % (len(nodes), "s" * (len(nodes) > 1), nodes[0])
     facts = {"state": "starting", "nodes": nodes, "job": os.environ["SLURM_JOB_ID"]}
     notify.tell(rules.hook, attempt, "start", "has started " + where, facts)
-    if number:
-        before = attempts.folders(rules.run)[-2]
+    number = attempts.number(attempt)
+    for before in [it for it in attempts.folders(rules.run) if attempts.number(it) < number][-1:]:
         outcome = attempts.outcome(before)
         line = "goes on as attempt %d, %s: %s" % (number, where, outcome.get("cause"))
         notify.tell(rules.hook, before, "restart", line, outcome)

@@ -35,15 +35,15 @@ LOGURU = r"(?:\d{4}-\S+ \S+ \| [A-Z]+ *\| \S+ - )?"
 MILES = r"(?:\[[^\]]*\] \S+:\d+ - )?"
 
 # What each line means: a mark ``x`` is the method ``_x`` of Progress. ``n`` is a number of the
-# framework's own kind, ``of`` how many there will be.
+# framework's own kind, ``of`` how many there will be: int() would refuse thousands of digits.
 TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
     "nemo-rl": _table(
         "",
-        (r"=+ Epoch (?P<n>\d+)/(?P<of>\d+) =+", "epoch_begins"),
-        (r"=+ Step (?P<n>\d+)/(?P<of>\d+) =+", "begins"),
+        (r"=+ Epoch (?P<n>\d{1,9})/(?P<of>\d{1,9}) =+", "epoch_begins"),
+        (r"=+ Step (?P<n>\d{1,9})/(?P<of>\d{1,9}) =+", "begins"),
         (r"\U0001f4ca Training Results:", "ends"),
-        (r"train step (?P<n>\d+)/(?P<of>\d+) ", "done"),
-        (r"Saving checkpoint for step (?P<n>\d+)\.\.\.", "saves"),
+        (r"train step (?P<n>\d{1,9})/(?P<of>\d{1,9}) ", "done"),
+        (r"Saving checkpoint for step (?P<n>\d{1,9})\.\.\.", "saves"),
         (r"\u25b6 Starting validation at step \d+", "evaluating"),
         (r"\U0001f4ca Validation Results", "goes_on"),
         (r"Timeout has been reached, stopping training early", "stops"),
@@ -51,22 +51,22 @@ TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
     ),
     "skyrl": _table(
         LOGURU,
-        (r"Resuming from global_step: (?P<n>\d+)", "resumes"),
-        (r"Training (?:Batches Processed|Step Progress): .*\| \d+/(?P<of>\d+) \[", "total"),
+        (r"Resuming from global_step: (?P<n>\d{1,9})\b", "resumes"),
+        (r"Training (?:Batches Processed|Step Progress): .*\| \d+/(?P<of>\d{1,9}) \[", "total"),
         # A step without it has only drawn more samples, and keeps its number.
         (r"Finished: 'train_critic_and_policy'", "has_trained"),
         (r"Finished: 'step'", "counts"),
-        (r"Successfully saved checkpoint for global_step_(?P<n>\d+)\b", "saved"),
+        (r"Successfully saved checkpoint for global_step_(?P<n>\d{1,9})\b", "saved"),
         (r"Started: 'eval'", "evaluating"),
         (r"Started: '(?:save_checkpoints|save_hf_model)'", "saving"),
         (r"Finished: '(?:eval|save_checkpoints|save_hf_model)'", "goes_on"),
-        (r"Reached max_training_steps=(?P<of>\d+), stopping early", "finishes"),
+        (r"Reached max_training_steps=(?P<of>\d{1,9}), stopping early", "finishes"),
         (r"Training done!", "finishes"),
     ),
     "miles": _table(
         MILES,
-        (r"rollout (?P<n>\d+): \{", "begins_from_0"),
-        (r"perf (?P<n>\d+): \{.*'perf/(?:actor_)?train_time'", "done_from_0"),
+        (r"rollout (?P<n>\d{1,9}): \{", "begins_from_0"),
+        (r"perf (?P<n>\d{1,9}): \{.*'perf/(?:actor_)?train_time'", "done_from_0"),
         (r"Timer save_model start", "saving"),
         (r"Timer save_model end", "goes_on"),
         # Its evaluation shows a bar and no line when it starts.
@@ -76,8 +76,8 @@ TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
     ),
     "demo": _table(
         "",
-        (r"step (?P<n>\d+)/(?P<of>\d+) reward ", "done"),
-        (r"stopping early after step (?P<n>\d+) of (?P<of>\d+): asked to", "stops"),
+        (r"step (?P<n>\d{1,9})/(?P<of>\d{1,9}) reward ", "done"),
+        (r"stopping early after step (?P<n>\d{1,9}) of (?P<of>\d{1,9}): asked to", "stops"),
         (r"final held-out accuracy ", "finishes"),
     ),
 }

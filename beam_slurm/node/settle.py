@@ -157,27 +157,28 @@ def _write(attempt: str, outcome: Outcome) -> None:
 
 
 def last_line(outcome: Outcome, number: int) -> str:
-    """One line: what came of it, where and why, and what happens now or is to be done."""
-    kind = " (%s)" % outcome["class"] if outcome["class"] not in ("", outcome["state"]) else ""
-    text = "%s%s: %s (exit code %d)" % (
-        outcome["state"],
-        kind,
-        outcome["cause"],
-        outcome["exit_code"],
+    """One line: what came of it, where and why, and what happens now or is to be done.
+
+    As far as the outcome says: one that another process has left may say less, or nothing.
+    """
+    state, kind = outcome.get("state"), outcome.get("class")
+    text = "%s%s: %s (exit code %s)" % (
+        state,
+        " (%s)" % kind if kind and kind != state else "",
+        outcome.get("cause"),
+        outcome.get("exit_code"),
     )
-    following = outcome["next"]
+    following = outcome.get("next")
     if following:
         how = {
             "here": "goes on in this job",
             "requeue": "goes on when Slurm runs the job again",
             "slurm": "goes on when Slurm runs the job again",
-            "chain": "goes on in job %s" % following["job"],
+            "chain": "goes on in job %s" % following.get("job"),
         }
-        return "%s; %s, as attempt %d: %s" % (
-            text,
-            how[following["how"]],
-            number + 1,
-            following["why"],
-        )
-    stopped = "; it does not go on: " + outcome["stopped"] if outcome["stopped"] else ""
-    return text + stopped + ("; do: " + outcome["do"] if outcome["do"] else "")
+        way = how.get(following.get("how"), "may go on")
+        return "%s; %s, as attempt %d: %s" % (text, way, number + 1, following.get("why"))
+    stopped, do = outcome.get("stopped"), outcome.get("do")
+    return "".join(
+        [text, "; it does not go on: " + stopped if stopped else "", "; do: " + do if do else ""]
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 import shlex
@@ -11,7 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.records import git, image
 from beam_slurm.records.record import Record
+from beam_slurm.records.surroundings import TITLES
+from beam_slurm.runs import PROFILE
 
 # Section -> the first words of its keys in the profile. What decides the result comes first, what
 # decides only where and how fast it is reached last.
@@ -23,15 +26,30 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "hardware": ("hardware",),
     "job": ("job", "ray"),
     "site": ("site",),
+    "secrets": (),
     "versions": (),
 }
+
+FILE = ("size", "modified")  # what tells an image from another where no digest does
 
 Differences = dict[str, dict[str, tuple[Any, Any]]]
 """Section -> key -> its values in both; None is one that says nothing."""
 
 
 def compare(first: Record, second: Record) -> Differences:
-    """Everything in which two runs differ; sections and keys without difference are absent."""
+    """Everything in which two runs differ; sections and keys without difference are absent.
+
+    Raises:
+        BeamSlurmError: a run's values are not to be read.
+    """
+    for record in (first, second):
+        if not record.run.profile:
+            raise BeamSlurmError(
+                f"{record.run.id} cannot be compared",
+                where=str(record.run.path / PROFILE),
+                why="it is missing, or cannot be read",
+                remedy=f"beam-slurm runs show {record.run.id} shows what there is",
+            )
     found: Differences = {}
     for section, words in SECTIONS.items():
         pair = [
@@ -67,7 +85,7 @@ def neutral(script: str, folder: Path, name: str) -> str:
 
 def place(record: Record) -> tuple[Path, str]:
     """The folder and the id that a run was submitted with."""
-    folder = Path(record.manifest.get("folder") or record.run.path)
+    folder = record.run.told("folder") or record.run.path
     return folder, str(record.manifest.get("id") or folder.name)
 
 
@@ -89,27 +107,57 @@ def _code(record: Record) -> dict[str, Any]:
     for name, source in record.sources.items():
         found[f"{name}.commit"] = source.get("commit") or source.get("why")
         found[f"{name}.changes"] = changes(source, record.patch(name))
+        found[f"{name}.untracked"] = " ".join(untracked(source)) or None
     found["beam_slurm.version"] = record.versions.get("beam_slurm")
     return found
 
 
 def changes(source: Mapping[str, Any], patch: str) -> str | None:
     """What was changed since the commit: a mark that differs where the patch does."""
+    if source.get("commit") and source.get("dirty") is None:
+        return f"not known: {source.get('why')}"
     if not source.get("dirty"):
         return None
-    mark = hashlib.sha256(os.fsencode(patch)).hexdigest()[:8] if patch else "not kept"
+    told = source.get("digest") or (git.digest(os.fsencode(patch)) if patch else "not kept")
     names = source.get("changed") or []
-    return f"{len(names)} file{'s' * (len(names) != 1)} ({mark})"
+    return f"{len(names)} file{'s' * (len(names) != 1)} ({str(told)[:8]})"
+
+
+def untracked(source: Mapping[str, Any]) -> tuple[str, ...]:
+    """Files and folders that git does not know: code may be among them."""
+    found = source.get("untracked")
+    return tuple(sorted(map(str, found))) if isinstance(found, list) else ()
+
+
+def doubts(first: Record, second: Record) -> list[str]:
+    """Where nobody can say whether the code differs, a sentence each."""
+    found = []
+    for name in TITLES:
+        for record in (first, second):
+            source = record.sources.get(name, {})
+            # A package that lies in no repository has its version.
+            if source.get("why") and (source.get("commit") or name != "beam_slurm"):
+                found.append(f"{record.run.id}: {TITLES[name]}: not all is known, {source['why']}")
+    return found
 
 
 def _image(record: Record) -> dict[str, Any]:
-    image = record.image
-    known = ("name", "digest") if image.get("digest") else ("name", "size", "modified")
-    return {key: image.get(key) for key in known}
+    known = ("name", "digest") if image.sure(record.image) else ("name", "digest", *FILE)
+    return {key: record.image.get(key) for key in known}
+
+
+def _secrets(record: Record) -> dict[str, Any]:
+    return dict.fromkeys(record.secrets, "given")
 
 
 def _versions(record: Record) -> dict[str, Any]:
     return {key: record.versions.get(key) for key in ("python", "slurm")}
 
 
-_ELSEWHERE = {"overrides": _overrides, "code": _code, "image": _image, "versions": _versions}
+_ELSEWHERE = {
+    "overrides": _overrides,
+    "code": _code,
+    "image": _image,
+    "secrets": _secrets,
+    "versions": _versions,
+}

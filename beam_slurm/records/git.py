@@ -6,6 +6,7 @@ none writes into the repository, and what cannot be told is None, with the reaso
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Source:
         changed: their names, ``MOST`` at most, as git spells them.
         untracked: names of files and folders that git neither knows nor ignores; no patch has them.
         patch: ``git diff HEAD`` as git prints it; "" if there is none, or none that could be kept.
+        digest: of the patch, of one that could not be kept too; None if there is none.
         why: what of this is not known, and why; "" if all is.
     """
 
@@ -44,6 +46,7 @@ class Source:
     changed: tuple[str, ...] = ()
     untracked: tuple[str, ...] = ()
     patch: str = ""
+    digest: str | None = None
     why: str = ""
 
     def facts(self) -> dict[str, Any]:
@@ -77,8 +80,7 @@ def look(folder: Path) -> Source:
     try:
         return _changes(git, source)
     except _Silent as problem:
-        facts = {**source.facts(), "why": f"changes: {problem}"}
-        return Source(**facts)
+        return replace(source, why=f"changes: {problem}")
 
 
 def _changes(git: _Git, source: Source) -> Source:
@@ -86,22 +88,28 @@ def _changes(git: _Git, source: Source) -> Source:
     entries = [entry for entry in status.split("\0") if entry]
     untracked = [entry[3:] for entry in entries if entry.startswith("??")]
     changed = [entry[3:] for entry in entries if not entry.startswith("??")]
-    patch, why = "", ""
-    if changed:
-        words = ("diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
-        patch = git(*words, "--", ".")
-        if len(os.fsencode(patch)) > LARGEST:
-            patch, why = "", f"the patch is over {LARGEST // 1000} kB and was not kept"
-    return Source(
-        source.path,
-        source.commit,
-        source.branch,
-        bool(changed),
-        tuple(changed[:MOST]),
-        tuple(untracked[:MOST]),
-        patch,
-        why,
+    source = replace(
+        source,
+        dirty=bool(changed),
+        changed=tuple(changed[:MOST]),
+        untracked=tuple(untracked[:MOST]),
     )
+    if not changed:
+        return source
+    words = ("diff", "HEAD", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+    try:
+        begin, told = git.read(*words, "--", ".")
+    except _Silent as problem:
+        return replace(source, why=f"changes: {problem}")
+    if len(begin) > LARGEST:
+        why = f"the patch is over {LARGEST // 1000} kB and was not kept"
+        return replace(source, digest=told, why=why)
+    return replace(source, patch=os.fsdecode(begin), digest=told)
+
+
+def digest(data: bytes) -> str:
+    """Of a patch."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class _Git:
@@ -117,6 +125,10 @@ class _Git:
 
     def __call__(self, *words: str) -> str:
         """What git prints, its first ``LARGEST`` + 1 bytes; those that are no UTF-8 survive."""
+        return os.fsdecode(self.read(*words)[0])
+
+    def read(self, *words: str) -> tuple[bytes, str]:
+        """The first ``LARGEST`` + 1 bytes of what git prints, and the digest of all of it."""
         with (
             tempfile.TemporaryFile() as errors,
             subprocess.Popen(
@@ -132,17 +144,18 @@ class _Git:
             timer.start()
             assert child.stdout
             out = child.stdout.read(LARGEST + 1)
-            if len(out) > LARGEST:
-                child.kill()
+            told = hashlib.sha256(out)
+            while more := child.stdout.read(LARGEST):
+                told.update(more)
             code = child.wait()
             timer.cancel()
             errors.seek(0)
             said = errors.read(10_000).decode(errors="replace").strip().splitlines()
-        if code == -signal.SIGKILL and len(out) <= LARGEST:
+        if code == -signal.SIGKILL:
             raise _Silent(f"git {words[0]} took longer than {PATIENCE:g} s")
         if code > 0:
             raise _Silent(said[0] if said else f"git {words[0]}: exit code {code}")
-        return out.decode(errors="surrogateescape")
+        return out, told.hexdigest()
 
 
 def _reason(folder: Path, said: str) -> str:

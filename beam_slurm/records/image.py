@@ -10,11 +10,13 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 PATIENCE = 3.0  # seconds for the runtime's answer
 SMALL = 32_000_000  # bytes of a file that is read as a whole
+BESIDE = ".sha256"  # behind the name of an image: the file that holds its digest
 
 _DIGEST = re.compile(r"\b(?:sha256:)?([0-9a-f]{64})\b")
 
@@ -40,21 +42,31 @@ def identify(runtime: str, spelled: str) -> dict[str, Any]:
     return {**found, "why": "the nodes get it from its registry, where a tag may move"}
 
 
+def sure(found: Mapping[str, Any]) -> bool:
+    """Whether its digest alone says which image it is: one beside a file may be of another."""
+    return bool(found.get("digest")) and not str(found.get("by")).endswith(BESIDE)
+
+
 def _file(path: Path) -> dict[str, Any]:
     try:
         seen = path.stat()
         facts: dict[str, Any] = {"size": seen.st_size, "modified": round(seen.st_mtime, 3)}
-        beside = Path(f"{path}.sha256")
-        if beside.is_file() and (
-            match := _DIGEST.search(beside.read_text(errors="replace")[:1000])
-        ):
-            return {**facts, "digest": f"sha256:{match[1]}", "by": beside.name}
+        beside, why = (
+            Path(f"{path}{BESIDE}"),
+            f"it is large, and has no {path.name}{BESIDE} beside it",
+        )
+        if beside.is_file():
+            match = _DIGEST.search(beside.read_text(errors="replace")[:1000])
+            # An image that is copied over the old one leaves its digest behind.
+            if match and beside.stat().st_mtime >= seen.st_mtime:
+                return {**facts, "digest": f"sha256:{match[1]}", "by": beside.name}
+            why = f"{beside.name} is older than it" if match else f"{beside.name} holds none"
         if seen.st_size <= SMALL:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             return {**facts, "digest": f"sha256:{digest}", "by": "its content"}
     except OSError as error:
         return {"why": f"cannot look at it from this machine: {error.strerror}"}
-    return {**facts, "why": f"it is large, and has no {beside.name} beside it"}
+    return {**facts, "why": why}
 
 
 def _stored(runtime: str, name: str) -> dict[str, Any]:

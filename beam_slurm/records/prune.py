@@ -1,24 +1,26 @@
 """Old runs and the room they take: which may go, and how they go.
 
-Only what is over, only what lies in the folder of runs, and nothing that a link leads to. A run
-goes file by file with its manifest last: where that was interrupted, it is listed still.
+Only what is this user's and surely over, only what lies in the folder of runs, and nothing that a
+link leads to. A run goes file by file with its manifest last: where that was interrupted, it is
+listed still.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from beam_slurm import runs, slurm
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.records.record import ORIGINS, PROFILE, SCRIPT
+from beam_slurm.node.claim import MARKER
+from beam_slurm.records.record import ORIGINS, SCRIPT
 from beam_slurm.records.surroundings import PATCHES
-from beam_slurm.runs import Run
+from beam_slurm.runs import PROFILE, Run
 from beam_slurm.state import State
 
 # What show, diff and rerun read, in the run folder and in its attempts.
@@ -33,7 +35,7 @@ class Candidate:
     Attributes:
         run: it.
         state: its state.
-        ended: when it ended, in epoch seconds, as far as anybody can tell.
+        ended: when anybody last heard of it, in epoch seconds.
         size: bytes that would be free.
         stays: why it stays; "" if it goes.
         outside: its output folder where that is not in the run folder: it is left alone.
@@ -47,10 +49,15 @@ class Candidate:
     outside: Path | None = None
 
 
+def ours(run: Run) -> bool:
+    """Whether a run is this user's; another one's is left out."""
+    return run.path.lstat().st_uid == os.geteuid()
+
+
 def candidates(
     found: Sequence[Run], root: Path, before: float | None, keep: int, record: bool
 ) -> list[Candidate]:
-    """What would become of each run, newest first.
+    """What would become of each run of this user's, newest first.
 
     Args:
         found: the runs that are meant, newest first.
@@ -62,8 +69,8 @@ def candidates(
     Raises:
         BeamSlurmError: Slurm does not answer: nobody knows then what is over.
     """
-    outputs = [(run, run.output) for run in runs.all_runs(root)]
-    meant = list(found)[keep:]
+    everyone = list(runs.all_runs(root))
+    meant = [run for run in found if ours(run)][keep:]
     with ThreadPoolExecutor(max_workers=4) as pool:
         states = list(pool.map(_state, meant))
     made = []
@@ -71,12 +78,14 @@ def candidates(
         ended = _ended(run, state)
         if before is not None and ended >= before:
             continue
-        user = next((o.id for o, at in outputs if o != run and at.is_relative_to(run.path)), None)
-        stays = lives or _foreign(run, root) or (f"{user} writes into it" if user else "")
-        free = sum(size for _, size in _files(run.path, record))
+        files = list(_files(run.path, record))
+        marked = [path.parent for path, _ in files if path.name == MARKER]
+        stays = lives or _foreign(run, root) or _used(run, marked, everyone)
+        free = sum(size for _, size in files)
         if record and not free and not stays:
             continue
-        outside = None if run.output.is_relative_to(run.path) else run.output
+        inside = run.writes[0].is_relative_to(os.path.realpath(run.path))
+        outside = None if inside else run.output
         made.append(Candidate(run, state, ended, free, stays, outside))
     return made
 
@@ -92,21 +101,28 @@ def remove(candidate: Candidate, record: bool) -> None:
     if stays:
         raise BeamSlurmError(f"{run.id} stays", why=stays)
     try:
-        for path, _ in list(_files(run.path, record)):
+        # What cannot be looked into stops it before anything is gone.
+        for path, _ in list(_files(run.path, record, _stop)):
             path.unlink()
-        for folder, _, _ in os.walk(run.path, topdown=False):
-            if not any(Path(folder).iterdir()):
-                Path(folder).rmdir()
+        for at, _, _ in os.walk(run.path, topdown=False, onerror=_stop):
+            folder = Path(at)
+            if folder != run.path and not (record and any(folder.iterdir())):
+                folder.rmdir()
         if not record:
             (run.path / runs.MANIFEST).unlink()
-            shutil.rmtree(run.path)
+            run.path.rmdir()
     except OSError as error:
+        listed = ": the run is listed still" if (run.path / runs.MANIFEST).exists() else ""
         raise BeamSlurmError(
             f"{run.id} could not be removed as a whole",
             where=str(error.filename or run.path),
             why=error.strerror,
-            remedy="put that right and prune again: the run is listed still",
+            remedy=f"put that right and prune again{listed}",
         ) from error
+
+
+def _stop(error: OSError) -> None:
+    raise error
 
 
 def size(run: Run) -> int:
@@ -122,27 +138,44 @@ def _state(run: Run) -> tuple[State, str]:
     """
     if damage := run.damage:
         return State("unknown", damage), "its manifest cannot be read: look, and remove it by hand"
-    state = run.state()
+    state, sweep = run.state(), run.manifest.get("sweep")
+    if sweep and not state.job and not run.attempts:
+        name = f" {sweep.get('id')}" if isinstance(sweep, dict) else ""
+        return state, f"sweep{name} may not have come to it yet"
     if not state.ended:
         where = f" as job {state.job.id}" if state.job else ""
         return state, f"it is {state.word}{where}"
-    manifest = run.manifest
-    if (sweep := manifest.get("sweep")) and not run.attempts:
-        return state, f"sweep {sweep.get('id')} may not have come to it yet"
-    if manifest.get("executor") == "local":
-        return state, state.why if state.word == "unknown" else ""
-    for job_id in run.jobs:
-        job = slurm.job(job_id)
-        if job and not job.ended:
-            return state, f"its job {job_id} is {job.state.lower()}"
-    # Nobody could say whether it was submitted: its job carries its name.
-    unsaid = None if run.jobs else slurm.find(f"beam-slurm:{manifest.get('id', run.id)}")
-    return state, f"its job {unsaid} lives" if unsaid else ""
+    # Its job may be another cluster's, or on its way to sbatch.
+    if state.word == "unknown":
+        return state, f"nobody can say whether it is over: {state.why}"
+    if run.manifest.get("executor") != "local":
+        for job_id in run.jobs:
+            job = slurm.job(job_id)
+            if job and not job.ended:
+                return state, f"its job {job_id} is {job.state.lower()}"
+    return state, ""
 
 
 def _ended(run: Run, state: State) -> float:
-    told = run.outcome.get("ended") or (slurm.epoch(state.job.end) if state.job else None)
-    return float(told or run.created or run.path.stat().st_mtime)
+    """The latest time that an attempt, a log or Slurm knows of."""
+    told: list[Any] = [slurm.epoch(state.job.end) if state.job else None]
+    for attempt in run.attempts:
+        told += [attempt.outcome.get("ended"), *(event.get("time") for event in attempt.events)]
+    for log in run.logs:
+        with contextlib.suppress(FileNotFoundError):
+            told.append(log.stat().st_mtime)
+    known = [float(time) for time in told if isinstance(time, int | float)]
+    return max(known, default=run.created or run.path.stat().st_mtime)
+
+
+def _used(run: Run, marked: Sequence[Path], everyone: Sequence[Run]) -> str:
+    """Which other run has its output in a run's folder, or in one of those ``marked`` in there."""
+    own = os.path.realpath(run.path)
+    for folder in (run.path, *marked):
+        for other in runs.writers(folder, everyone):
+            if os.path.realpath(other.path) != own and other.path.is_dir():
+                return f"{other.id} writes into it"
+    return ""
 
 
 def _foreign(run: Run, root: Path) -> str:
@@ -154,12 +187,14 @@ def _foreign(run: Run, root: Path) -> str:
     return ""
 
 
-def _files(folder: Path, record: bool) -> Iterator[tuple[Path, int]]:
+def _files(
+    folder: Path, record: bool, unread: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[Path, int]]:
     """Everything in a run's folder that would go, with its bytes; links as links.
 
-    The manifest is never among it: it goes last.
+    The manifest is never among it: it goes last. ``unread`` is told of folders that cannot be read.
     """
-    for path, folders, names in os.walk(folder):
+    for path, folders, names in os.walk(folder, onerror=unread):
         at = Path(path)
         for name in [*names, *(name for name in folders if (at / name).is_symlink())]:
             inside = (at / name).relative_to(folder)

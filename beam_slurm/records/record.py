@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import yaml
-
 from beam_slurm import attempts, runs
 from beam_slurm.job import JobRequest
 from beam_slurm.profiles import Resolved
 from beam_slurm.records.surroundings import PATCHES, Surroundings
-from beam_slurm.runs import Run
+from beam_slurm.runs import PROFILE, Run
 from beam_slurm.yamlfile import dotted, dump
 
 SCRIPT = "script.sbatch"
-PROFILE = "profile.yaml"
 ORIGINS = "origins.json"
 
 
@@ -33,7 +30,7 @@ def make(
     origins = {
         "places": {dotted(key): place for key, place in resolved.document.places.items()},
         "assumed": assumed,
-        "published": json.loads(resolved.published.model_dump_json()),
+        "shipped": json.loads(resolved.shipped.model_dump_json()),
     }
     files: dict[str, str | bytes] = {
         SCRIPT: script,
@@ -85,18 +82,11 @@ class Record:
         return found if isinstance(found, int) else 0
 
     @cached_property
-    def profile(self) -> dict[str, Any]:
-        """The resolved profile as plain values."""
-        try:
-            found = yaml.safe_load((self.run.path / PROFILE).read_text())
-        except (OSError, yaml.YAMLError, UnicodeDecodeError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    @cached_property
     def values(self) -> dict[str, Any]:
         """Every value of the profile that says something, by its dotted key."""
-        tree = {key: value for key, value in self.profile.items() if key not in ("name", "assumed")}
+        tree = {
+            key: value for key, value in self.run.profile.items() if key not in ("name", "assumed")
+        }
         return flat(tree)
 
     @cached_property
@@ -114,9 +104,9 @@ class Record:
         return self._mapping(self._origins, "assumed")
 
     @property
-    def published(self) -> dict[str, Any]:
+    def shipped(self) -> dict[str, Any]:
         """The profile that came with beam-slurm, before anybody changed it."""
-        return self._mapping(self._origins, "published")
+        return self._mapping(self._origins, "shipped")
 
     @property
     def overrides(self) -> list[str] | None:
@@ -132,7 +122,8 @@ class Record:
     @property
     def sources(self) -> dict[str, dict[str, Any]]:
         """The source trees, as ``Source.facts`` gives them, with ``patch`` and ``masked``."""
-        return self._mapping(self.manifest, "sources")
+        found = self._mapping(self.manifest, "sources")
+        return {name: source for name, source in found.items() if isinstance(source, dict)}
 
     @property
     def image(self) -> dict[str, Any]:
@@ -157,7 +148,7 @@ class Record:
 
     def patch(self, source: str) -> str:
         """What was changed in a source tree, "" if nothing was, or nobody has kept it."""
-        return self._text(PATCHES[source]) or ""
+        return (self._text(PATCHES[source]) if source in PATCHES else None) or ""
 
     @property
     def altered(self) -> bool:
@@ -183,6 +174,8 @@ class Record:
                 f"an older beam-slurm has written this (manifest version {self.version}): origins, "
                 "overrides and the state of the code are not recorded"
             )
+        if not self.run.profile:
+            found.append(f"{PROFILE} is missing or cannot be read: its values are not known")
         if self.altered:
             found.append(f"{SCRIPT} was changed after it was submitted")
         return found

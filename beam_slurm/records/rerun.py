@@ -13,12 +13,11 @@ from beam_slurm import job, profiles, runs
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.profiles import Resolved
-from beam_slurm.records import compare
-from beam_slurm.records.record import ORIGINS, PROFILE, SCRIPT, Record
-from beam_slurm.records.surroundings import Surroundings
+from beam_slurm.records import compare, image
+from beam_slurm.records.record import ORIGINS, SCRIPT, Record
+from beam_slurm.records.surroundings import TITLES, Surroundings
+from beam_slurm.runs import PROFILE
 from beam_slurm.yamlfile import Key
-
-TITLES = {"beam_slurm": "beam-slurm", "checkout": "the framework's checkout"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,9 @@ def drift(record: Record, now: Surroundings) -> Drift:
         same = TITLES[name], told, source.facts(), (record.patch(name), source.patch)
         # What beam-slurm does to a run is its script, and that is compared as such.
         (notes if name == "beam_slurm" else changes).extend(_source(*same))
+        strays = [" ".join(compare.untracked(it)) or "none" for it in (told, source.facts())]
+        if strays[0] != strays[1]:
+            notes.append(f"{TITLES[name]}: not in git: {strays[0]} then, {strays[1]} now")
         if unknown := told.get("why") or source.why:
             notes.append(f"{TITLES[name]}: not all is known, {unknown}")
     changed, doubt = _image(record.image, now.image or {})
@@ -104,9 +106,9 @@ def _check(record: Record) -> None:
     lacking = [
         what
         for what, there in (
-            ("its profile's values (profile.yaml)", record.profile),
+            (f"its profile's values ({PROFILE})", run.profile),
             ("the words behind -- (overrides)", record.overrides is not None),
-            ("the published profile that it changes (origins.json)", record.published),
+            (f"the shipped profile that it changes ({ORIGINS})", record.shipped),
         )
         if not there
     ]
@@ -124,7 +126,7 @@ def _check(record: Record) -> None:
 def _restore(record: Record, settings: Sequence[tuple[Key, str]] = ()) -> Resolved:
     folder = record.run.path
     try:
-        return profiles.restore(folder / PROFILE, record.published, record.places, settings)
+        return profiles.restore(folder / PROFILE, record.shipped, record.places, settings)
     except BeamSlurmError as error:
         told = record.versions.get("beam_slurm")
         raise BeamSlurmError(
@@ -167,6 +169,8 @@ def _source(
     if old != new:
         back = f"git -C {now['path']} checkout {old[:12]}"
         return [f"{title}: commit {old[:12]} then, {new[:12]} now; back: {back}"]
+    if then.get("dirty") is None or now.get("dirty") is None:
+        return []
     was, is_now = compare.changes(then, patches[0]), compare.changes(now, patches[1])
     if was != is_now:
         return [f"{title}: changed files: {was or 'none'} then, {is_now or 'none'} now"]
@@ -178,12 +182,14 @@ def _image(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], 
     if not then or not now:
         return [], []
     old, new = then.get("digest"), now.get("digest")
-    if old and new:
-        return ([f"the image: {old[:19]} then, {new[:19]} now"] if old != new else []), []
-    facts = [(image.get("size"), image.get("modified")) for image in (then, now)]
+    if old and new and old != new:
+        return [f"the image: {old[:19]} then, {new[:19]} now"], []
+    if image.sure(then) and image.sure(now):
+        return [], []
+    facts = [[it.get(key) for key in compare.FILE] for it in (then, now)]
     if facts[0] != facts[1]:
-        return [f"the image: {then['name']} was written anew since"], []
-    if facts[0] == (None, None):
+        return [f"the image: {then.get('name')} was written anew since"], []
+    if facts[0] == [None, None]:
         why = now.get("why") or then.get("why")
         return [], [f"the image: nobody can say whether it is the same: {why}"]
     return [], []

@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parents[2]  # the folder that holds the package
 
 # A source's name in the manifest -> the file of the run folder that holds its patch.
 PATCHES = {"beam_slurm": "beam-slurm.patch", "checkout": "checkout.patch"}
+TITLES = {"checkout": "checkout", "beam_slurm": "beam-slurm"}  # the same, for people
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,6 @@ class Surroundings:
 def gather(request: JobRequest) -> Surroundings:
     """Look around, from the machine that submits. Never fails: what is not known says why."""
     site = request.profile.site
-    filed = _filed(site)
     folders = {"beam_slurm": HERE}
     if checkout := _checkout(request):
         folders["checkout"] = Path(checkout)
@@ -82,10 +82,12 @@ def gather(request: JobRequest) -> Surroundings:
         identified = pool.submit(image.identify, site.container, container) if container else None
         version = pool.submit(_slurm) if not request.local else None
     shown, masked = {}, {}
-    names = {*site.secrets, *filed}
+    held, names = _secrets(request)
     for name, source in zip(folders, sources, strict=True):
-        patch, masked[name] = secret.masked(source.patch, {**os.environ, **filed}, names)
-        shown[name] = dataclasses.replace(source, patch=patch)
+        patch, masked[name] = secret.masked(source.patch, held, names)
+        # What is hidden can be guessed and tried: only what is shown may have a digest.
+        digest = git.digest(os.fsencode(patch)) if patch else source.digest
+        shown[name] = dataclasses.replace(source, patch=patch, digest=digest)
     return Surroundings(
         sources=shown,
         masked=masked,
@@ -101,10 +103,16 @@ def gather(request: JobRequest) -> Surroundings:
 
 def secrets(request: JobRequest) -> tuple[str, ...]:
     """Names of the secrets that a run gets now, from this shell or the site's file."""
+    held, names = _secrets(request)
+    return tuple(sorted(name for name in names if held.get(name)))
+
+
+def _secrets(request: JobRequest) -> tuple[dict[str, str], set[str]]:
+    """All variables of this shell and the site's file; names of those that are secret."""
     site = request.profile.site
-    held = {**os.environ, **_filed(site)}
-    wanted = {*request.launch.secrets, *site.secrets, *_filed(site)}
-    return tuple(sorted(name for name in wanted if held.get(name)))
+    filed = _filed(site)
+    names = {*request.launch.secrets, *site.secret_names, *filed}
+    return {**os.environ, **filed}, names
 
 
 def _checkout(request: JobRequest) -> str | None:

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import yaml
-
 from beam_slurm import attempts, metrics, slurm, state
 from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.metrics import History
+from beam_slurm.metrics import History, kept
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.phases import BringUp, Phase
 from beam_slurm.runs import Run
@@ -141,8 +139,7 @@ class Facts:
     def _queued(self) -> float | None:
         """When the newest attempt began to wait in the queue; None if it did not."""
         if len(self.attempts) < 2:
-            created = self.manifest.get("created")
-            return float(created) if created else None
+            return self.run.created
         before = self.attempts[-2]
         waited = before.next.get("how") not in (None, "here")
         return float(before.outcome["ended"]) if waited else None
@@ -153,17 +150,20 @@ def gather(run: Run, state: State | None = None) -> Facts:
 
     Where Slurm does not answer, the run's own files must do: see ``state_of``.
     """
-    manifest, profile = run.manifest, profile_of(run)
-    reader = metrics.reader(run)
-    if reader:
+    state = state or state_of(run)
+    reader, history = metrics.reader(run), None
+    if reader and state.ended:
+        history = kept.history(run, reader)
+    elif reader:
         reader.read()
+        history = reader.history
     return Facts(
         run=run,
-        manifest=manifest,
-        profile=profile,
-        state=state or state_of(run),
+        manifest=run.manifest,
+        profile=run.profile,
+        state=state,
         attempts=run.attempts,
-        history=reader.history if reader else None,
+        history=history,
         no_metrics="" if reader else metrics.not_read(run),
     )
 
@@ -222,15 +222,6 @@ def moved(run: Run, ended: bool) -> list[str]:
         who = ", ".join(f"job {name}" for name in run.jobs) or "its process"
         said.append(f"{who} is not over, and writes to {before} still")
     return said
-
-
-def profile_of(run: Run) -> dict[str, Any]:
-    """The run's profile.yaml as plain values: a run of an older version must stay readable."""
-    try:
-        found = yaml.safe_load((run.path / "profile.yaml").read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def seconds_left(facts: Facts) -> float | None:

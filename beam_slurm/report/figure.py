@@ -25,6 +25,7 @@ from beam_slurm.report.panel import Panel, Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Inches of the sheet, which is to fill a slide: of the whole, between two columns, of a panel's
@@ -33,6 +34,7 @@ WIDTH, COLUMNS, LEFT, RIGHT, GAP = 14.0, 3, 0.62, 0.2, 0.62
 HEAD, HIGH, FOOT = 0.6, 1.95, 0.45
 BAR = 0.42  # of one bar with its name
 ALONE, ALONE_HIGH = 5.2, 2.3  # of a panel of its own, and of its axes
+MARKS = 25  # checkpoints that are marked at most: more would cover the axis
 
 
 def png(runs: Sequence[Shown]) -> bytes:
@@ -99,8 +101,8 @@ def svg(panel: Panel, runs: Sequence[Shown], wide: bool = False) -> str:
         figure = Figure()
         ax = figure.subplots()
         legend = _panel(ax, panel, runs)
-        top, foot, left = 0.3 if legend else 0.08, 0.3 if panel.bars else 0.45, 0.06
-        left = left if panel.bars else 0.55
+        top, foot = 0.3 if legend else 0.08, 0.3 if panel.bars else 0.45
+        left = 0.15 if panel.bars else 0.55  # half of a 0.0, or a whole value
         height = top + inner + foot
         figure.set_size_inches(width, height)
         edges = (left / width, foot / height, 1 - 0.06 / width, 1 - top / height)
@@ -160,6 +162,7 @@ def _panel(ax: Axes, panel: Panel, runs: Sequence[Shown], columns: int = 0) -> b
     ``columns``: how many of the sheet's it has, and so how much room its title; 0 draws none.
     """
     panel.draw(ax)
+    _plain(ax.xaxis if panel.bars else ax.yaxis)
     if not panel.bars:
         _steps(ax, runs)
     handles, labels = ax.get_legend_handles_labels()
@@ -185,9 +188,17 @@ def _steps(ax: Axes, runs: Sequence[Shown]) -> None:
     margin = 0.02 * (last - first) + 0.5
     ax.set_xlim(first - margin, last + margin)
     ax.locator_params("x", integer=True)
+    ax.ticklabel_format(axis="x", style="plain")
     ax.set_xlabel("step", color=SOFT, labelpad=2)
     if len(runs) == 1:
         _marks(ax, runs[0].history, restarts(runs[0].facts))
+
+
+def _plain(axis: Axis) -> None:
+    """Each value with its own power of ten, where matplotlib would write one beside the title."""
+    largest = max(map(abs, axis.get_view_interval()))
+    if not 1e-4 <= largest < 1e6:
+        axis.set_major_formatter(lambda x, _: f"{x:.4g}")
 
 
 def _legend(columns: int, side: str) -> dict[str, Any]:
@@ -209,12 +220,19 @@ def restarts(facts: Facts) -> list[int]:
     return sorted(firsts & kept)
 
 
+def marked(history: History) -> tuple[list[int], str]:
+    """The steps of the checkpoints that are marked, the last one's too, and what a mark means."""
+    steps = [checkpoint.step for checkpoint in history.checkpoints]
+    each = max(math.ceil(len(steps) / MARKS), 1)
+    what = "checkpoint" if each == 1 else f"one of every {each} checkpoints"
+    return steps[::-1][::each][::-1], what
+
+
 def _marks(ax: Axes, history: History, again: Sequence[int]) -> None:
     """Checkpoints, on the axis itself; new attempts, before their first step."""
     for step in again:
         ax.axvline(step - 0.5, zorder=1, **RESTART)
-    xs = [checkpoint.step for checkpoint in history.checkpoints]
-    if xs:
+    if xs := marked(history)[0]:
         axis = ax.get_xaxis_transform()
         ax.plot(xs, [0] * len(xs), transform=axis, clip_on=False, zorder=5, **CHECKPOINT)
 
@@ -265,7 +283,7 @@ def _title(
         figure.text(left, 1 - 0.81 / height, why, fontsize=9.5, color=colour)
     marks = []
     if one.history.checkpoints:
-        marks.append(Line2D([], [], label="checkpoint", **CHECKPOINT))
+        marks.append(Line2D([], [], label=marked(one.history)[1], **CHECKPOINT))
     if restarts(facts):
         marks.append(Line2D([], [], label="new attempt", **RESTART))
     if marks:

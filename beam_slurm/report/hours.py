@@ -9,6 +9,7 @@ lost: it was done again, or is gone. So is the time in which it hung.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ KINDS: Mapping[str, str] = {
     "bring-up": "bring-up: preflight, Ray, and the pause before a restart",
     "lost": "lost: training after the last checkpoint of an attempt that failed",
     "rest": "rest: from the entry's end to the attempt's",
-    "spares": "spares: nodes that stood by",
+    "spares": "spares: nodes of the job that did not train, for they were spare, unfit or blamed",
 }
 
 
@@ -165,7 +166,8 @@ def _end(
 def _pace(facts: Facts, step: int) -> float:
     """How long a step took; 0 if nobody has measured it."""
     steps = facts.history.steps if facts.history else []
-    return next((s.step_time or 0.0 for s in steps if s.step == step), 0.0)
+    found = next((s.step_time or 0.0 for s in steps if s.step == step), 0.0)
+    return found if math.isfinite(found) else 0.0
 
 
 def _failed(facts: Facts, attempt: Attempt, after: Attempt | None) -> bool:

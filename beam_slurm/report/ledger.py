@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from beam_slurm.records import prune
 from beam_slurm.records.prune import Candidate
 from beam_slurm.report import text
-from beam_slurm.report.overview import label
+from beam_slurm.report.overview import label, safe
 from beam_slurm.runs import Run
 from beam_slurm.state import State
 
@@ -34,23 +33,21 @@ def as_json(run: Run, state: State) -> dict[str, Any]:
         "gpus_per_node": manifest.get("gpus_per_node"),
         "step": _step(run),
         "steps": manifest.get("steps"),
-        "bytes": prune.size(run),
     }
 
 
 def table(rows: Sequence[dict[str, Any]], states: Sequence[State]) -> Table:
     """One line a run."""
-    grid = _grid("run", "profile", "state", "nodes × GPUs", "step", "created", "disk", "")
+    grid = _grid("run", "profile", "state", "nodes × GPUs", "step", "created", "")
     for row, state in zip(rows, states, strict=True):
         grid.add_row(
-            row["id"],
-            str(row["profile"] or "–"),
+            safe(row["id"]),
+            safe(row["profile"] or "–"),
             label(state),
-            f"{row['nodes'] or '?'} × {row['gpus_per_node'] or '?'}",
-            f"{row['step'] if row['step'] is not None else '–'}/{row['steps'] or '?'}",
+            safe(f"{row['nodes'] or '?'} × {row['gpus_per_node'] or '?'}"),
+            safe(f"{row['step'] if row['step'] is not None else '–'}/{row['steps'] or '?'}"),
             text.date(row["created"]),
-            text.size(row["bytes"]),
-            _note(row),
+            safe(_note(row)),
         )
     return grid
 
@@ -64,14 +61,14 @@ def doomed(found: Sequence[Candidate], now: float) -> Table:
             note = f"its output stays: {one.outside}"
         ago = f"{text.duration(now - one.ended)} ago" if one.state.ended else "–"
         freed = "–" if one.stays else text.size(one.size)
-        grid.add_row(one.run.id, label(one.state), ago, freed, note)
+        grid.add_row(safe(one.run.id), label(one.state), ago, freed, safe(note))
     return grid
 
 
 def _grid(*titles: str) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        right = title in ("nodes × GPUs", "step", "disk", "free")
+        right = title in ("nodes × GPUs", "step", "free")
         grid.add_column(title, justify="right" if right else "left", no_wrap=bool(title))
     return grid
 
@@ -87,4 +84,4 @@ def _note(row: dict[str, Any]) -> str:
 def _step(run: Run) -> int | None:
     """The last step that an attempt has told of at its end; None before that."""
     told = [(attempt.outcome.get("steps") or {}).get("last") for attempt in run.attempts]
-    return max((step for step in told if step is not None), default=None)
+    return max((step for step in told if isinstance(step, int)), default=None)

@@ -66,6 +66,7 @@ STYLE: Any = {  # Any: matplotlib's own type for this is the list of all its key
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "grid.color": LIGHT["grid"],
     "xtick.color": FAINT,
     "ytick.color": FAINT,

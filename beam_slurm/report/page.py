@@ -16,6 +16,8 @@ import markupsafe
 from beam_slurm import __version__
 from beam_slurm.attempts import Attempt
 from beam_slurm.metrics import METRICS, Metric, series
+from beam_slurm.records.record import Record
+from beam_slurm.records.surroundings import TITLES
 from beam_slurm.report import attempts, bars, figure, hours, look, panels, published, text
 from beam_slurm.report.courses import Course, course
 from beam_slurm.report.facts import Facts
@@ -25,7 +27,6 @@ from beam_slurm.script import TEMPLATES
 
 Row = list[Any]
 LINES = 20  # last lines of a run that failed
-TREES = {"checkout": "checkout", "beam_slurm": "beam-slurm"}  # a manifest's sources, for people
 
 
 def html(runs: Sequence[Shown]) -> str:
@@ -117,10 +118,10 @@ def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "GPU-hours", text.number(spent.total)
     if facts.blamed:
         yield "nodes blamed", " ".join(facts.blamed)
-    sources = manifest.get("sources")
-    for name, people in TREES.items():
-        source = sources.get(name) if isinstance(sources, dict) else None
-        if isinstance(source, dict) and source.get("commit"):
+    sources = Record(facts.run).sources
+    for name, people in TITLES.items():
+        source = sources.get(name, {})
+        if source.get("commit"):
             changed = ", changed since" if source.get("dirty") else ""
             yield people, f"commit {str(source['commit'])[:10]}{changed}"
 
@@ -159,9 +160,9 @@ def _marks(runs: Sequence[Shown]) -> str:
     if steps := panels.smoothed(runs):
         found.append(f"Faint: each step; bold: the mean of about {steps} steps")
     if len(runs) == 1 and runs[0].history.checkpoints:
-        found.append("◇ a checkpoint")
+        found.append(f"◇ {figure.marked(runs[0].history)[1]}")
     if len(runs) == 1 and figure.restarts(runs[0].facts):
-        found.append("┊ a new attempt")
+        found.append("┊ new attempt")
     return " · ".join(found)
 
 

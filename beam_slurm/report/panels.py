@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from beam_slurm.metrics import METRICS, Evaluation, Series, series
+from beam_slurm.metrics import METRICS, Evaluation, Series, same_set, series
 from beam_slurm.report import bars, look, published, text
 from beam_slurm.report.courses import by_set
 from beam_slurm.report.look import INK, PAPER
@@ -58,7 +58,7 @@ def of(runs: Sequence[Shown]) -> tuple[list[Panel], list[str]]:
 def sets_of(runs: Sequence[Shown]) -> list[str]:
     """The evaluated sets of all runs: AIME2025 first, then as they come."""
     names = list(dict.fromkeys(name for run in runs for name in by_set(run.history)))
-    return sorted(names, key=lambda name: FIRST_SET not in published.squeezed(name))
+    return sorted(names, key=lambda name: not same_set(name, FIRST_SET))
 
 
 def titled(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beam_slurm.metrics import same_set
 from beam_slurm.report.facts import Facts
 
 # What occurs in a name, and the metric it means; the first that fits. Else it is an accuracy.
@@ -56,18 +57,18 @@ class Published:
             return True
         if not self.set and only:
             return True
-        ours, theirs = squeezed(evaluated), squeezed(self.set or self.name)
-        return ours in theirs or theirs in ours
+        return same_set(evaluated, self.set or re.sub(r"(?i)accuracy", "", self.name))
 
 
 def of(facts: Facts) -> list[Published]:
-    """What the run's profile carries; entries that nobody can read are passed over."""
+    """What the run's profile carries."""
     recipe = facts.profile.get("recipe")
     entries = recipe.get("reference") if isinstance(recipe, dict) else None
-    return list(_read(entries or []))
+    return list(read(entries or []))
 
 
-def _read(entries: Iterable[Mapping[str, Any]]) -> Iterator[Published]:
+def read(entries: Iterable[Mapping[str, Any]]) -> Iterator[Published]:
+    """What a profile's ``recipe.reference`` says; what nobody can read of it is passed over."""
     for entry in entries:
         try:
             name = str(entry["metric"])
@@ -86,8 +87,3 @@ def _read(entries: Iterable[Mapping[str, Any]]) -> Iterator[Published]:
         scale = 100 if metric == "accuracy" and max(first, last) > 1 else 1
         note = str(entry.get("note") or "")
         yield Published(name, metric, head, first / scale, last / scale, note, between)
-
-
-def squeezed(name: str) -> str:
-    """Letters and digits alone: aime-2025 and AIME2025 are one set."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())

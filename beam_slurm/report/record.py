@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from beam_slurm.records import compare, prune
 from beam_slurm.records.compare import Differences
 from beam_slurm.records.record import Record
+from beam_slurm.records.surroundings import TITLES
 from beam_slurm.report import attempts, text
-from beam_slurm.report.overview import label
+from beam_slurm.report.overview import label, safe
 from beam_slurm.state import State
-
-TITLES = {"beam_slurm": "beam-slurm", "checkout": "checkout"}
 
 
 def as_json(record: Record, state: State) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def as_json(record: Record, state: State) -> dict[str, Any]:
         "remarks": record.remarks,
         "state": state.word,
         "why": state.why,
+        "bytes": prune.size(run),
         "manifest": record.manifest,
         "jobs": run.jobs,
         "attempts": [attempts.as_json(attempt) for attempt in run.attempts],
@@ -47,23 +48,23 @@ def as_json(record: Record, state: State) -> dict[str, Any]:
 
 def show(record: Record, state: State) -> RenderableType:
     """A run's record: what ran, from which code, where, and where each value came from."""
-    head = Text.assemble((record.run.id, "bold"), "  ", label(state))
+    head = Text.assemble((safe(record.run.id), "bold"), "  ", label(state))
     if state.why:
-        head.append(f"  {state.why}")
+        head.append(f"  {safe(state.why)}")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, value in _rows(record):
-        facts.add_row(name, value)
+        facts.add_row(name, safe(value))
     values = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("key", "value", "from"):
         values.add_column(title, overflow="fold")
     for key, value in record.values.items():
         mark = " (assumed)" if key in record.assumed else ""
         place = record.places.get(key) or ("default" if record.places else "–")
-        values.add_row(key, f"{plain(value)}{mark}", place)
+        values.add_row(safe(key), f"{plain(value)}{mark}", safe(place))
     told = [f"assumed  {key}: {why}" for key, why in record.assumed.items() if key in record.values]
-    return Group(head, facts, "", values, *(Text(line, "yellow") for line in told))
+    return Group(head, facts, "", values, *(Text(safe(line), "yellow") for line in told))
 
 
 def _rows(record: Record) -> list[tuple[str, str]]:
@@ -77,7 +78,7 @@ def _rows(record: Record) -> list[tuple[str, str]]:
     if record.settings:
         said = "  ".join(f"{key}={plain(value)}" for key, value in record.settings.items())
         rows.append(("settings", said))
-    rows += [(TITLES.get(name, name), _source(it)) for name, it in record.sources.items()]
+    rows += [(safe(TITLES.get(name, name)), _source(it)) for name, it in record.sources.items()]
     if record.image:
         rows.append(("image", _image(record.image)))
     if record.versions:
@@ -100,7 +101,7 @@ def _rows(record: Record) -> list[tuple[str, str]]:
         rows.append((f"attempt {attempt.number}", line))
     if not run.attempts:
         rows.append(("job", ", ".join(run.jobs) or "–"))
-    return [*rows, ("folder", str(run.path))]
+    return [*rows, ("folder", str(run.path)), ("disk", text.size(prune.size(run)))]
 
 
 def _source(source: dict[str, Any]) -> str:
@@ -110,34 +111,36 @@ def _source(source: dict[str, Any]) -> str:
     if source.get("dirty"):
         kept = f": {source['patch']}" if source.get("patch") else ""
         hidden = f", secrets hidden in it: {source['masked']}" if source.get("masked") else ""
-        said += f"\nchanged since: {' '.join(source.get('changed') or [])}{kept}{hidden}"
-    if source.get("untracked"):
-        said += f"\nnot in git: {' '.join(source['untracked'])}"
+        said += f"\nchanged since: {_names(source.get('changed'))}{kept}{hidden}"
+    if untracked := compare.untracked(source):
+        said += f"\nnot in git: {' '.join(untracked)}"
     return said + (f"\nnot known: {source['why']}" if source.get("why") else "")
+
+
+def _names(found: Any) -> str:
+    return " ".join(map(str, found)) if isinstance(found, list) else ""
 
 
 def _image(image: dict[str, Any]) -> str:
     if image.get("digest"):
         return f"{image.get('name')}\n{image['digest']}, by {image.get('by')}"
     facts = (
-        f"{text.size(image['size'])} of {text.date(image['modified'])}; " if _file(image) else ""
+        f"{text.size(size)} of {text.date(image.get('modified'))}; "
+        if isinstance(size := image.get("size"), int)
+        else ""
     )
     return f"{image.get('name')}\n{facts}no digest: {image.get('why')}"
-
-
-def _file(image: dict[str, Any]) -> bool:
-    return image.get("size") is not None
 
 
 def differences(found: Differences, names: tuple[str, str]) -> Table:
     """What two runs do not share, section by section."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("", *names):
+    for title in ("", *map(safe, names)):
         grid.add_column(title, overflow="fold")
     for section, rows in found.items():
         grid.add_row(Text(section, "bold"))
         for key, (first, second) in rows.items():
-            grid.add_row(f"  {key}", plain(first), plain(second))
+            grid.add_row(f"  {safe(key)}", plain(first), plain(second))
     return grid
 
 
@@ -145,7 +148,7 @@ def plain(value: Any) -> str:
     """A value as it would be typed; "–" for what is not said."""
     if value is None:
         return "–"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def patch(lines: Sequence[str]) -> Text:
@@ -153,5 +156,5 @@ def patch(lines: Sequence[str]) -> Text:
     shown = Text()
     for line in lines:
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-        shown.append(f"{line}\n", colour)
+        shown.append(f"{safe(line)}\n", colour)
     return shown

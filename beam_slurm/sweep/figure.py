@@ -5,6 +5,7 @@ matplotlib is imported in ``draw`` and nowhere else, without pyplot: no display,
 
 from __future__ import annotations
 
+import io
 import math
 import statistics
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.report import text
 from beam_slurm.report.figure import drawing
 from beam_slurm.report.look import FAINT, INK, RUNS
+from beam_slurm.runs import write_whole
 from beam_slurm.sweep.folder import Folder
 from beam_slurm.sweep.points import short
 from beam_slurm.sweep.results import Row, value
@@ -71,12 +73,11 @@ def draw(of: Folder, rows: Sequence[Row], wanted: Objective, output: Path) -> No
 
 
 def _save(figure: Any, output: Path) -> None:
-    part = output.with_name(f".{output.name}.part")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
     try:
-        figure.savefig(part, format="png")
-        part.replace(output)
+        write_whole(output, drawn.getvalue())
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise BeamSlurmError(f"cannot write {output}", why=error.strerror) from error
 
 

@@ -146,10 +146,8 @@ class Folder:
     def save(self) -> None:
         """Write sweep.json, whole or not at all."""
         path = self.path / runs.SWEEP
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self.content)) + "\n")
-        part.chmod(0o666 & self.path.stat().st_mode)
-        part.replace(path)
+        text = json.dumps(asdict(self.content)) + "\n"
+        runs.write_whole(path, text.encode(), self.path.stat().st_mode)
 
     def reload(self) -> None:
         """Take in what others have written."""

@@ -28,6 +28,7 @@ from beam_slurm.sweep.folder import Chunk, Content, Directive, Entry, Folder
 from beam_slurm.sweep.limits import Limits
 from beam_slurm.sweep.points import Point, expand, settings, words
 from beam_slurm.sweep.task import CLAIM
+from beam_slurm.yamlfile import Key
 
 # What each point has of its own; an array's tasks have all other options in common.
 _OWN = ("comment", "chdir", "output")
@@ -219,12 +220,17 @@ def _again(run: str) -> str:
 
 
 def _fixed(sweep: Sweep, site: Path | None) -> Resolved:
-    """The profile with what is the same for all points."""
+    """The profile with what is the same for all points.
+
+    A thousand points would tell the site's webhook two thousand times: they are silent unless the
+    file says otherwise.
+    """
     base = profiles.resolve(sweep.profile, site=site)
+    silent: tuple[Key, Any, str] = (("site", "notify", "on"), [], "a point of a sweep")
     values = [
         (split(key), value, sweep.place("set", key)) for key, value in sweep.file.fixed.items()
     ]
-    return profiles.changed(base, values)
+    return profiles.changed(base, [silent, *values])
 
 
 def _planned(sweep: Sweep, fixed: Resolved, point: Point, run: str, local: bool) -> Planned:

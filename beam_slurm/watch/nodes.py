@@ -11,7 +11,7 @@ from beam_slurm.report.facts import Facts
 
 SIGNS = {
     "joined": ("●", "green", "is part of Ray"),
-    "warned": ("●", "yellow", "is part of Ray, and preflight warns of something"),
+    "warned": ("!", "yellow", "is part of Ray, and preflight warns of something"),
     "awaited": ("◌", "yellow", "has not joined Ray yet"),
     "spare": ("○", "dim", "is a spare"),
     "failed": ("✗", "bold red", "has failed"),

@@ -33,6 +33,7 @@ class Screen:
         self.asks = False  # whether to cancel the run
         self.helps = False
         self._remark = ("", 0.0)  # an answer, and until when it stays
+        self._cancelled = ""  # what has been done to end the run
         self._over = False
 
     def show(self) -> int:
@@ -111,7 +112,8 @@ class Screen:
     def _cancel(self) -> None:
         """In a thread of its own: the controller may let it wait."""
         try:
-            self._say(ending.end(self.run))
+            self._cancelled = ending.end(self.run)
+            self._say(self._cancelled)
         except BeamSlurmError as error:
             self._say(f"{error.what}: {error.why}" if error.why else error.what)
         except Exception as error:  # a traceback would be written across the screen
@@ -129,5 +131,5 @@ class Screen:
         if look and look.facts.state.ended and not self.terminal.ended:
             return progress.end(look.facts, self.console)
         if self.terminal.ended != signal.SIGHUP:  # else nobody is there to read it
-            progress.leave(self.run, self.console)
+            progress.leave(self.run, self.console, self._cancelled)
         return 128 + self.terminal.ended if self.terminal.ended else 0
