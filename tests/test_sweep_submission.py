@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fakeslurm import Fake
 
-from beam_slurm import runs
+from beam_slurm import runs, slurm
 from beam_slurm.cli import cli
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
@@ -51,7 +51,7 @@ def call(fake: Fake) -> Call:
 
     def run(*words: str) -> Result:
         result = CliRunner().invoke(cli, ["sweep", *words])
-        if isinstance(result.exception, BeamSlurmError):
+        if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result
 
@@ -386,7 +386,9 @@ def test_an_edited_sweep_file_is_noticed(tmp_path: Path, fake: Fake, call: Call)
     assert len(fake.submitted) == 1
 
 
-def test_failed_points_alone_are_run_again(tmp_path: Path, fake: Fake, call: Call) -> None:
+def test_failed_points_alone_are_run_again(
+    tmp_path: Path, fake: Fake, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call("lr.yaml")
     of = only(tmp_path)
     assert "no point" in call(of.id, "--retry-failed").output
@@ -404,7 +406,10 @@ def test_failed_points_alone_are_run_again(tmp_path: Path, fake: Fake, call: Cal
             "ended": 9.0,
         }
         (attempt / "outcome.json").write_text(json.dumps(end))
-    result = call(of.id, "--retry-failed")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)  # where the default for runs is another folder
+    result = call(str(of.path), "--retry-failed")
     assert "again: points 1, 4" in result.output
     assert [job["tasks"] for job in fake.submitted] == [6, 2]
     of.reload()
@@ -418,6 +423,32 @@ def test_failed_points_alone_are_run_again(tmp_path: Path, fake: Fake, call: Cal
     states = [look.facts.state.word for look in Observer().look(of)]
     assert states == ["succeeded", "pending", "succeeded", "succeeded", "pending", "succeeded"]
     assert submission._again(names[4]) == f"{of.id}-0004-r2"
+
+
+def test_nothing_is_run_again_while_slurm_is_silent(
+    tmp_path: Path, fake: Fake, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs would be taken for lost, and run twice."""
+    call("lr.yaml")
+    of = only(tmp_path)
+
+    def silent(*words: str, **variables: str) -> str:
+        raise BeamSlurmError("Slurm's controller does not answer")
+
+    monkeypatch.setattr(slurm, "ask", silent)
+    with pytest.raises(BeamSlurmError, match="which points have failed"):
+        call(of.id, "--retry-failed")
+    assert len(fake.submitted) == 1
+
+
+def test_a_secret_that_is_swept_over_is_not_said(tmp_path: Path, fake: Fake, call: Call) -> None:
+    value = "hf_" + "abcdEFGH1234" * 3
+    (tmp_path / "lr.yaml").write_text(
+        f'profile: demo\nover: {{"hf-token={{}}": [{value}, {value}2]}}\n'
+    )
+    with pytest.raises(BeamSlurmError) as caught:
+        call("lr.yaml")
+    assert value not in str(caught.value)
 
 
 def test_two_at_once_do_not_submit_twice(tmp_path: Path, fake: Fake) -> None:

@@ -106,7 +106,7 @@ def run(
             raise click.UsageError(f"{what} is for a new sweep: this one goes on as it began")
         of = _go_on(name, where, site, retry_failed)
     else:
-        found = _new(name, site, dry_run=dry_run, output=output, **fresh)
+        found = _new(name, site, where, dry_run=dry_run, output=output, **fresh)
         if found is None:
             return
         of = found
@@ -120,6 +120,7 @@ def run(
 def _new(
     name: str,
     site: Path | None,
+    where: Path | None,
     *,
     dry_run: bool,
     output: Path | None,
@@ -142,8 +143,8 @@ def _new(
             remedy="to go on with a sweep: --resume or --retry-failed",
         )
     read = file.read(path)
-    planned = submission.make(read, runs.new_id(read.name), site=site, local=local)
-    most = max_gpu_hours or read.file.max_gpu_hours
+    planned = submission.make(read, runs.new_id(read.name), site=site, root=where, local=local)
+    most = read.file.max_gpu_hours if max_gpu_hours is None else max_gpu_hours
     planned, refused = _budget(planned, most, trim)
     refused = _findings(planned, force) or refused
     parallel = max_parallel or read.file.max_parallel
@@ -184,7 +185,15 @@ def _go_on(name: str, where: Path | None, site: Path | None, retry: bool) -> Fol
     if not retry:
         submission.go_on(of)
         return of
-    failed = [look.index for look in Observer().look(of) if look.failed]
+    observer = Observer()
+    looks = observer.look(of)
+    if observer.note:  # what runs would be taken for lost, and run twice
+        raise BeamSlurmError(
+            "nobody can say now which points have failed",
+            why=observer.note,
+            remedy="nothing was submitted; try again when Slurm answers",
+        )
+    failed = [look.index for look in looks if look.failed]
     if not failed:
         click.echo(f"no point of {of.id} has failed")
         return None

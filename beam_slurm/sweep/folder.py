@@ -183,6 +183,9 @@ def create(path: Path, sweep: Sweep, content: Content) -> Folder:
             remedy="submit it again",
         )
     (path / ARRAYS).mkdir()
+    mode = path.stat().st_mode
+    copy.chmod(0o666 & mode)  # whatever this shell's umask
+    (path / ARRAYS).chmod(0o777 & mode)
     folder = Folder(path, content)
     folder.save()
     return folder

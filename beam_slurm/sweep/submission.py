@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import checks, job, measure, plan, profiles, resume, runs, slurm
+from beam_slurm import checks, job, measure, plan, profiles, resume, runs, secret, slurm
 from beam_slurm import submit as single
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
@@ -46,7 +46,12 @@ class Planned:
 
 
 def make(
-    sweep: Sweep, sweep_id: str, *, site: Path | None = None, local: bool = False
+    sweep: Sweep,
+    sweep_id: str,
+    *,
+    site: Path | None = None,
+    root: Path | None = None,
+    local: bool = False,
 ) -> list[Planned]:
     """The requests of all points; nothing is written and Slurm is not asked.
 
@@ -55,7 +60,14 @@ def make(
     """
     fixed = _fixed(sweep, site)
     return [
-        _planned(sweep, fixed, point, f"{sweep_id}/{sweep_id}-{point.index:04}", local)
+        _planned(
+            sweep,
+            fixed,
+            point,
+            run_id=f"{sweep_id}/{sweep_id}-{point.index:04}",
+            root=root,
+            local=local,
+        )
         for point in expand(sweep)
     ]
 
@@ -199,7 +211,11 @@ def retry(of: Folder, indices: Sequence[int], site: Path | None) -> None:
         planned = []
         for index in indices:
             run = f"{of.id}/{_again(content.points[index].run)}"
-            planned.append(_planned(sweep, fixed, points[index], run, of.local))
+            planned.append(
+                _planned(
+                    sweep, fixed, points[index], run_id=run, root=of.path.parent, local=of.local
+                )
+            )
         check(planned)
         around = surroundings.gather(planned[0].request)
         for each in planned:
@@ -233,11 +249,11 @@ def _fixed(sweep: Sweep, site: Path | None) -> Resolved:
     return profiles.changed(base, [silent, *values])
 
 
-def _planned(sweep: Sweep, fixed: Resolved, point: Point, run: str, local: bool) -> Planned:
-    """``run``: where the point's run lies among all runs, as SWEEP/RUN."""
+def _planned(sweep: Sweep, fixed: Resolved, point: Point, **where: Any) -> Planned:
+    """``where``: ``job.make_request``'s run_id, as SWEEP/RUN, root and local."""
     with _about(point):
         resolved = profiles.changed(fixed, settings(sweep, point))
-        request = job.make_request(resolved, overrides=words(sweep, point), local=local, run_id=run)
+        request = job.make_request(resolved, overrides=words(sweep, point), **where)
     made = measure.planned(request.profile)
     cost = next(figure.need for figure in made.figures if figure.name == "GPU-hours")
     shared = tuple(pair for pair in job.directives(request) if pair[0] not in _OWN)
@@ -255,7 +271,8 @@ class _about:  # noqa: N801 - it reads as a word of the sentence: with _about(po
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, BeamSlurmError):
-            label = f" ({self.point.label})" if self.point.label else ""
+            told, hidden = secret.masked(self.point.label)
+            label = f" ({told})" if told and not hidden else ""
             raise BeamSlurmError(
                 f"point {self.point.index}{label}: {error.what}",
                 where=error.where,
