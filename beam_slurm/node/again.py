@@ -119,10 +119,14 @@ def patiently(job: str) -> Fields:
 
 
 def _fields(said: str, job: str) -> Fields:
-    """Those of the job; where its number is an array's too, Slurm has told of all its tasks."""
+    """Those of the job, {} if it is over and forgotten: an array's number is its last task's too,
+    and Slurm tells of all tasks then."""
     found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines()]
-    own = [fields for fields in found if fields.get("JobId") == job]
-    return (own or found or [{}])[-1]
+    for fields in found:
+        array = "%s_%s" % (fields.get("ArrayJobId"), fields.get("ArrayTaskId"))
+        if job in (fields.get("JobId"), array):
+            return fields
+    return {}
 
 
 def nodes(known: Fields) -> List[str]:
