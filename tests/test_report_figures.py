@@ -220,7 +220,7 @@ def test_published_results_in_words_of_ones_own(tmp_path: Path) -> None:
     assert not one.about("accuracy", "aime2024")
     assert three.about("response_length")
     run.path.joinpath("profile.yaml").write_text("recipe: 3")
-    assert not published.of(gather(run, DONE))
+    assert not published.of(gather(Run(run.path), DONE))  # a run reads its profile once
 
 
 # --- panels -------------------------------------------------------------------------------------
