@@ -605,7 +605,7 @@ def rules(folder: Path, webhook: bool = True) -> Rules:
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Slurm's commands write into this file how they were called; job 17 is ours."""
     for name in ("sbatch", "scancel", "scontrol", "squeue"):
         (tmp_path / "bin").mkdir(exist_ok=True)
@@ -618,24 +618,24 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_guard_of_an_array_s_task_gives_back_that_task_alone(
-    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, called: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last task has the array's own number."""
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     assert guard._give_back(rules(tmp_path), str(attempt(tmp_path)), "n1") == 1
-    calls = slurm.read_text().splitlines()
+    calls = called.read_text().splitlines()
     assert "sbatch --parsable --dependency=afterany:17_3 --exclude=n1 script.sbatch" in calls
     assert calls[-1] == "scancel 17_3"
     monkeypatch.setattr(again, "chain", lambda *_: ("", "no"))
     path = attempt(tmp_path / "other")
     assert guard._give_back(rules(tmp_path / "other"), str(path), "n1") == 1
-    assert slurm.read_text().splitlines()[-1] == "scontrol requeue 17_3"
+    assert called.read_text().splitlines()[-1] == "scontrol requeue 17_3"
 
 
 @pytest.mark.parametrize("broken", ["outcome", "tell", "disk"])
 def test_nothing_keeps_the_guard_from_giving_the_job_back(
-    tmp_path: Path, slurm: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, called: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -649,17 +649,17 @@ def test_nothing_keeps_the_guard_from_giving_the_job_back(
         monkeypatch.setattr(*of, fail)
         with pytest.raises(OSError, match="No space"):
             guard._give_back(rules(tmp_path), str(path), "n1")
-    assert slurm.read_text().splitlines()[-1] == "scancel 17"
+    assert called.read_text().splitlines()[-1] == "scancel 17"
 
 
 def test_the_guard_tells_that_the_first_node_is_lost(
-    tmp_path: Path, hook: Hook, slurm: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hook: Hook, called: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = attempt(tmp_path)
     for name, value in known(hook).items():
         monkeypatch.setenv(name, value)
     assert guard._give_back(rules(tmp_path), str(path), "n1") == 1
-    assert slurm.read_text().splitlines()[-1] == "scancel 17"
+    assert called.read_text().splitlines()[-1] == "scancel 17"
     (message,) = hook.heard
     assert (message["event"], message["next"]["job"]) == ("restart", "18")
     assert "n1: it has not answered for 60 s" in message["text"]
