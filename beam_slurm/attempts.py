@@ -88,9 +88,11 @@ class Attempt:
         found = []
         for line in lines:
             try:
-                found.append(json.loads(line))
+                event = json.loads(line)
             except ValueError:
                 continue  # the last line may be on its way
+            if isinstance(event, dict):
+                found.append(event)
         return found
 
     @property

@@ -338,6 +338,10 @@ def _problem(detail: ErrorDetails, document: Document) -> tuple[str | None, str,
     what = f"{name}: {message}" if isinstance(given, dict) else f"{name} is {given!r}: {message}"
     if detail["type"] == "string_type" and isinstance(given, int | float):
         return where, f"{name} is {given!r} and must be text", f'put it in quotes: "{given}"'
+    if detail["type"] == "model_type":
+        _, inner = _locate((*detail["loc"], ""))
+        keys = [f"{name}.{word}" for word in inner.model_fields] if inner else []
+        return where, f"{name} is {given!r}: it is no single value", f"its keys: {', '.join(keys)}"
     if detail["type"] == "bool_type":
         return where, f"{name} is {given!r}", "write true or false"
     nearest = ""

@@ -330,6 +330,11 @@ def find(name: str | None, where: Path) -> Run:
     """
     if name and (Path(name) / MANIFEST).is_file():
         return Run(Path(name).resolve())
+    if name and ((Path(name) / SWEEP).is_file() or (where / name / SWEEP).is_file()):
+        raise BeamSlurmError(
+            f"{name} is a sweep: its points are runs",
+            remedy=f"beam-slurm sweep status {name}; one of them: {Path(name).name}-0000",
+        )
     known = list(all_runs(where, points=bool(name)))
     if not name and known:
         return known[0]

@@ -40,7 +40,10 @@ class Document:
         """Put ``value`` at ``key``, making the mappings on the way."""
         target = self.data
         for depth, word in enumerate(key[:-1], 1):
-            inner = target.setdefault(word, {})  # type: ignore[arg-type]
+            if word not in target:
+                target[str(word)] = {}
+                self.places[key[:depth]] = place
+            inner = target[str(word)]
             if not isinstance(inner, dict):
                 raise BeamSlurmError(
                     f"{dotted(key)}: {dotted(key[:depth])} is a single value, it has no keys",

@@ -666,6 +666,42 @@ def test_the_guard_tells_that_the_first_node_is_lost(
     assert "goes on in job 18, as attempt 1" in message["text"]
 
 
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_decision_that_dies_with_the_first_node_is_made_by_the_guard(
+    tmp_path: Path, called: Path, submitted: bool
+) -> None:
+    """How the attempt ended stands already; another job may be in the queue already."""
+    path = attempt(tmp_path)
+    (path / "outcome.json").write_text(
+        json.dumps({**OUTCOME, "blamed": ["n2"], "ended": time.time(), "next": FOLLOWING})
+    )
+    assert not guard._settled(attempts.outcome(str(path)))
+    if submitted:
+        queue = f"#!/bin/bash\necho 19 beam-slurm:{tmp_path.name}\n"
+        (tmp_path / "bin" / "squeue").write_text(queue)
+    assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
+    words = called.read_text()
+    assert ("sbatch" in words) is not submitted
+    assert words.splitlines()[-1] == "scancel 17"
+    outcome = attempts.outcome(str(path))
+    assert outcome["cause"] == "lost"
+    assert outcome["blamed"] == ["n1", "n2"]
+    assert outcome["next"]["job"] == ("19" if submitted else "18")
+    assert guard._settled(outcome)
+
+
+def test_the_guard_ends_a_run_that_was_over_when_its_first_node_died(
+    tmp_path: Path, called: Path
+) -> None:
+    path = attempt(tmp_path)
+    (path / "outcome.json").write_text(
+        json.dumps({"state": "succeeded", "cause": "", "next": FOLLOWING})
+    )
+    assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
+    assert called.read_text() == "scancel 17\n"
+    assert attempts.outcome(str(path))["next"] is None
+
+
 @pytest.mark.slurm
 def test_on_a_real_slurm_over_a_requeue(launch: Launch) -> None:
     """The hosts reach this machine by the bridge; the entry sleeps in each attempt."""

@@ -126,6 +126,26 @@ def test_a_point_that_its_sweep_has_not_come_to_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == ["here", "waits"]
 
 
+def test_with_the_last_point_goes_its_sweep(tmp_path: Path, jobs: Jobs) -> None:  # noqa: F811
+    """Also where a point had not begun, but its sweep was cancelled and comes to it no more."""
+    root = tmp_path / "runs"
+    sweep = root / "lr-1"
+    old(sweep, "lr-1-0000", sweep={"id": "lr-1", "index": 0})
+    folders.make(sweep, "lr-1-0001", created=folders.T0, sweep={"id": "lr-1", "index": 1})
+    for name in ("sweep.yaml", ".lock", "submitit/chunk-000.sbatch"):
+        (sweep / name).parent.mkdir(exist_ok=True)
+        (sweep / name).touch()
+    (sweep / "sweep.json").write_text('{"cancelled": false}')
+    done = call("prune", "--keep", "0", "--yes", root=root)
+    assert "sweep lr-1 may not have come to it yet" in done.stdout
+    assert sorted(path.name for path in sweep.glob("lr-*")) == ["lr-1-0001"]
+    (sweep / "sweep.json").write_text('{"cancelled": true}')
+    call("prune", "--keep", "0", "--keep-record", "--yes", root=root)
+    assert (sweep / "lr-1-0001" / "manifest.json").exists()
+    call("prune", "--keep", "0", "--yes", root=root)
+    assert names(root) == []
+
+
 def test_it_looks_again_before_each_one(tmp_path: Path, jobs: Jobs) -> None:  # noqa: F811
     run = old(tmp_path, "a", job="1")
     (one,) = prune.candidates([run], tmp_path, None, 0, record=False)

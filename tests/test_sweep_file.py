@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.sweep import file, points, submission
+from beam_slurm.sweep import file, planning, points
 
 HEAD = "profile: demo\n"
 
@@ -110,7 +110,7 @@ def test_a_key_with_a_hole_is_a_word_for_the_entry(tmp_path: Path, no_site: None
     found = [points.words(sweep, point) for point in points.expand(sweep)]
     assert found[0] == ["--tag=x", "policy.kwargs.lr=1e-06", "+fused=true"]
     assert found[3] == ["--tag=x", "policy.kwargs.lr=0.123456789", "+fused=null"]
-    planned = submission.make(sweep, "lr-1")
+    planned = planning.make(sweep, "lr-1")
     assert planned[0].request.launch.entry[-3:] == tuple(found[0])
     assert planned[0].request.profile.recipe.steps == 3
     assert points.short("policy.kwargs.lr={}") == "lr"
@@ -203,16 +203,51 @@ def test_a_name_that_no_job_can_have(tmp_path: Path) -> None:
         ("recipe.lerning_rate: [1e-3]", "the key recipe.lerning_rate is unknown", "learning_rate"),
         ("recipe.steps: [10, -1]", "point 1 (steps=-1): recipe.steps is -1", ""),
         ("recipe.sampling.temperature: [0.5]", "cannot be changed for demo", "train.py --help"),
+        ("recipe.new.key: [1]", "the key recipe.new is unknown", "recipe takes"),
+        ("recipe: [1]", "recipe is 1: it is no single value", "recipe.learning_rate"),
     ],
 )
 def test_a_value_that_the_profile_refuses(
     tmp_path: Path, no_site: None, over: str, said: str, remedy: str
 ) -> None:
     with pytest.raises(BeamSlurmError) as caught:
-        submission.make(read(tmp_path, f"over:\n  {over}\n"), "lr-1")
+        planning.make(read(tmp_path, f"over:\n  {over}\n"), "lr-1")
     assert said in caught.value.what
     assert caught.value.where == f"{tmp_path}/lr.yaml:3"
     assert remedy in (caught.value.remedy or "")
+
+
+def test_an_unknown_profile_is_said_with_its_line(tmp_path: Path, no_site: None) -> None:
+    (tmp_path / "lr.yaml").write_text("# a comment\nprofile: dmeo\n" + OVER)
+    with pytest.raises(BeamSlurmError, match="'dmeo' is unknown") as caught:
+        planning.make(file.read(tmp_path / "lr.yaml"), "lr-1")
+    assert caught.value.where == f"{tmp_path}/lr.yaml:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "pair", "line", "key"),
+    [
+        ("over:\n  recipe.learning_rate: [1e-4, 1e-3]\n", "0 and 1", 4, "recipe.learning_rate"),
+        ('over:\n  "--n={}": [1, 2]\nseeds: [1, 2]\n', "0 and 1", 5, "recipe.seed"),
+        (
+            'points:\n  - {"--n={}": 1}\n  - {"--n={}": 2}\n  - {"--n={}": 1, recipe.seed: 5}\n',
+            "0 and 2",
+            6,
+            "recipe.seed",
+        ),
+        ('points:\n  - {"--n={}": 1}\n  - {"--n={}": 1}\n', "0 and 1", 5, "the same values"),
+    ],
+)
+def test_no_two_points_are_the_same_run(
+    tmp_path: Path, no_site: None, text: str, pair: str, line: int, key: str
+) -> None:
+    """An entry of one's own is told its words alone, and none of the recipe."""
+    entry = "set: {framework.entry: [python, mine.py]}\n"
+    with pytest.raises(BeamSlurmError) as caught:
+        planning.make(read(tmp_path, entry + text), "lr-1")
+    assert caught.value.what == f"points {pair} are the same run"
+    assert caught.value.where == f"{tmp_path}/lr.yaml:{line}"
+    assert key in (caught.value.why or "")
 
 
 def test_a_profile_beside_the_sweep_file(tmp_path: Path, no_site: None) -> None:
@@ -221,4 +256,4 @@ def test_a_profile_beside_the_sweep_file(tmp_path: Path, no_site: None) -> None:
         "profile: ./mine.yaml\nover: {recipe.learning_rate: [1e-3]}\n"
     )
     sweep = file.read(tmp_path / "lr.yaml")
-    assert submission.make(sweep, "lr-1")[0].request.profile.recipe.steps == 5
+    assert planning.make(sweep, "lr-1")[0].request.profile.recipe.steps == 5

@@ -185,7 +185,8 @@ def test_the_tables(finished: Folder) -> None:
     table = call(finished, "results", finished.id)
     first = next(line for line in table.splitlines() if line.strip().startswith("1 "))
     assert first.split() == ["1", "0.001", "b", "0.840", "0.012", "2/2", "6,", "7"]
-    assert "/lr-1a2b3c-0006/profile.yaml, beam-slurm report lr-1a2b3c-0006" in table
+    assert "best    beam-slurm report lr-1a2b3c-0006\n" in table
+    assert "again   beam-slurm runs rerun lr-1a2b3c-0006\n" in table
     assert "3 failed" in table
     assert "12 points, 1 running, 10 succeeded, 1 failed" in table
     status = call(finished, "status", finished.id)

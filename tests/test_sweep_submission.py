@@ -21,7 +21,7 @@ from beam_slurm import runs, slurm
 from beam_slurm.cli import cli
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
-from beam_slurm.sweep import file, folder, submission, task
+from beam_slurm.sweep import file, folder, here, planning, submission, task
 from beam_slurm.sweep.folder import Content, Entry, Folder
 from beam_slurm.sweep.states import Observer
 
@@ -130,11 +130,16 @@ def test_a_controller_that_falls_silent_and_whoever_resumes(
         patch.setattr(submission, "_sbatch", silent)
         with pytest.raises(BeamSlurmError, match="nobody can say") as caught:
             submission.submit(of)
-    assert "comment beam-slurm:big-123456:1" in (caught.value.remedy or "")
+    assert "beam-slurm sweep big-123456 --resume" in (caught.value.remedy or "")
+    assert "its comment beam-slurm:big-123456:1" in (caught.value.remedy or "")
     assert len(fake.submitted) == (2 if taken else 1)
     again = folder.open_folder(of.path)
     assert [(len(c.runs), c.job) for c in again.content.chunks] == [(10, "100"), (10, None)]
     assert len(again.left()) == 5
+    looks = Observer().look(again)
+    assert not any(look.failed for look in looks)  # nor is it run again while nobody knows
+    assert "nobody knows whether Slurm took it" in looks[10].facts.state.why
+    assert looks[20].facts.state.why == "it was not submitted yet"
     result = call("big-123456", "--resume")
     assert result.exit_code == 0, result.output
     assert [job["tasks"] for job in fake.submitted] == [10, 10, 5]
@@ -204,7 +209,7 @@ def test_the_script_of_an_array_runs_its_points(tmp_path: Path, fake: Fake) -> N
 
 def test_what_an_array_tells_slurm(tmp_path: Path, fake: Fake) -> None:
     """Every option of the points' own scripts, their warning before the end above all."""
-    planned = submission.make(file.read(tmp_path / "lr.yaml"), "lr-1")
+    planned = planning.make(file.read(tmp_path / "lr.yaml"), "lr-1")
     of = submission.start(file.read(tmp_path / "lr.yaml"), planned, 2)
     text = Path(fake.submitted[0]["script"]).read_text()
     own = str(planned[0].request).splitlines()
@@ -233,7 +238,7 @@ def test_points_are_silent_unless_the_file_says_otherwise(
     (tmp_path / "lr.yaml").write_text(SWEEP.replace("nodes: 2}", "nodes: 2" + said + "}"))
     (tmp_path / "here.yaml").write_text("notify: {webhook: HOOK}\n")
     found = file.read(tmp_path / "lr.yaml")
-    for each in submission.make(found, "lr-123456", site=tmp_path / "here.yaml"):
+    for each in planning.make(found, "lr-123456", site=tmp_path / "here.yaml"):
         notify = each.request.profile.site.notify
         assert (notify.webhook, notify.on) == ("HOOK", ["failure"] if said else [])
 
@@ -474,6 +479,11 @@ def test_a_sweep_and_its_points_are_found_and_cancelled(
     listed = CliRunner().invoke(cli, ["status"]).output
     assert f"{of.id}  demo  job 100" in listed
     assert "-0003" not in listed
+    rows = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)
+    assert [(row["id"], row["points"], row["jobs"]) for row in rows] == [(of.id, 6, ["100"])]
+    with pytest.raises(BeamSlurmError, match="is a sweep: its points are runs") as caught:
+        CliRunner().invoke(cli, ["runs", "show", of.id], catch_exceptions=False)
+    assert f"{of.id}-0000" in (caught.value.remedy or "")
     one = CliRunner().invoke(cli, ["status", of.id]).output
     assert "6 points, 6 pending" in one
     result = CliRunner().invoke(cli, ["cancel", of.id])
@@ -505,8 +515,17 @@ def test_a_cancelled_sweep_goes_on_when_it_is_told_to(
     submission.submit(of)  # as --wait would do
     assert [job["tasks"] for job in fake.submitted] == [4]
     assert [look.facts.state.word for look in Observer().look(of)] == ["cancelled"] * 6
-    call(of.id, "--resume")
-    assert [job["tasks"] for job in fake.submitted] == [4, 2]
+    result = call(of.id, "--resume")
+    assert "again: points 0, 1, 2, 3\n" in result.output
+    assert "left    2 points" in result.output
+    assert [job["tasks"] for job in fake.submitted] == [4, 4]
+    fake.set(jobs=10)
+    assert "again" not in call(of.id, "--resume").output
+    assert [job["tasks"] for job in fake.submitted] == [4, 4, 2]
+    of.reload()
+    names = [entry.run for entry in of.content.points]
+    assert names == [f"{of.id}-{at:04}{'-r1' * (at < 4)}" for at in range(6)]
+    assert [look.facts.state.word for look in Observer().look(of)] == ["pending"] * 6
 
 
 def test_bad_folders(tmp_path: Path, fake: Fake, call: Call) -> None:
@@ -536,8 +555,8 @@ def local(tmp_path: Path, parallel: int, script: str) -> Folder:
         f"over: {{recipe.learning_rate: [1e-4, 1e-3, 1e-2]}}\nmax_parallel: {parallel}\n"
     )
     read = file.read(tmp_path / "lr.yaml")
-    planned = submission.make(read, "lr-1", local=True)
-    submission.check(planned)
+    planned = planning.make(read, "lr-1", local=True)
+    planning.check(planned)
     of = submission.prepare(read, planned, parallel)
     for entry in of.content.points:
         (of.path / entry.run / "script.sbatch").write_text(script)
@@ -568,7 +587,7 @@ def test_without_slurm_the_points_run_here(
     """For real: submitit's LocalExecutor, with a queue of its own."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     of = local(tmp_path, 1, SUCCEEDS)
-    until(lambda: not submission.queue_lives(of), of)
+    until(lambda: not here.lives(of), of)
     assert words(of) == ["succeeded"] * 3, (of.path / "queue.log").read_text()
     for at in range(3):
         assert (of.run(at).path / "job-local.log").read_text() == "began 1\n"  # one at a time
@@ -584,7 +603,7 @@ def test_without_slurm_a_sweep_is_cancelled_and_goes_on(
     assert words(of) == ["starting", "starting", "pending"]
     assert "3 of 3 points" in CliRunner().invoke(cli, ["cancel", of.id]).output
     until(lambda: words(of)[:2] == ["failed", "failed"], of)  # a sleep leaves no last word
-    until(lambda: not submission.queue_lives(of), of)
+    until(lambda: not here.lives(of), of)
     of.reload()
     assert words(of)[2] == "cancelled"
     assert not (of.run(2).path / "attempt-0").exists()
@@ -592,7 +611,7 @@ def test_without_slurm_a_sweep_is_cancelled_and_goes_on(
     assert CliRunner().invoke(cli, ["sweep", of.id, "--resume"]).exit_code == 0
     of.reload()
     until(lambda: words(of)[2] == "succeeded", of)
-    until(lambda: not submission.queue_lives(of), of)
+    until(lambda: not here.lives(of), of)
 
 
 def test_a_sweep_without_slurm_for_several_nodes(tmp_path: Path, call: Call) -> None:
@@ -602,7 +621,12 @@ def test_a_sweep_without_slurm_for_several_nodes(tmp_path: Path, call: Call) -> 
 
 def test_usage(call: Call) -> None:
     assert "--output goes with --dry-run" in call("lr.yaml", "-o", "x").output
-    assert "--local is for a new sweep" in call("lr.yaml", "--resume", "--local").output
+    said = call("lr.yaml", "--resume", "--local").output
+    assert "--local is for a new sweep" in said
+    assert "Usage: beam-slurm sweep [OPTIONS] FILE" in said.replace("cli", "beam-slurm")
+    assert "--trim goes with --max-gpu-hours" in call("lr.yaml", "--trim").output
+    call("lr.yaml")
+    assert "--site is for points that run again" in call("lr.yaml", "--resume", "--site=x").output
     assert "status SWEEP" in call("--help").output
     program = (
         "import sys; from beam_slurm.cli import cli; cli(['sweep', '-h'], standalone_mode=False);"

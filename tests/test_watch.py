@@ -424,8 +424,11 @@ def test_keys_are_heard_while_the_controller_hangs(scene: Scene, opened: Opened)
     tty.press("y")
     tty.see("asking Slurm to cancel it")
     tty.press("q")
-    assert tty.end() == 0
+    tty.until(lambda: "Slurm has not answered yet that it cancels" in tty.left)
     scene.silence(False)
+    assert tty.end() == 0
+    assert (scene.bin / "cancelled").read_text() == "4711\n"
+    assert "the run goes on" not in tty.left
 
 
 def test_slurm_is_asked_seldom(scene: Scene, opened: Opened) -> None:

@@ -80,6 +80,8 @@ def main() -> None:
 
 
 def _fail(text: str, code: int) -> None:
+    from beam_slurm.report.text import safe  # it may quote what a run has written
+
     click.secho("error: ", fg="red", nl=False, err=True)
-    click.echo(text, err=True)
+    click.echo(safe(text), err=True)
     sys.exit(code)

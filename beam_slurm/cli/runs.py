@@ -213,8 +213,7 @@ def prune(
         return
 
     def told(some: Sequence[Candidate]) -> tuple[str, str]:
-        count = f"{len(some)} run{'s' * (len(some) != 1)}"
-        return count, text.size(sum(one.size for one in some))
+        return text.count(len(some), "run"), text.size(sum(one.size for one in some))
 
     count, total = told(going)
     if dry_run:
@@ -265,7 +264,7 @@ def _remarks(record: Record, ended: bool) -> None:
 
 
 def _note(words: str, title: str = "note") -> None:
-    from beam_slurm.report.overview import safe
+    from beam_slurm.report.text import safe
 
     click.secho(f"{title}: ", fg="yellow", nl=False, err=True)
     click.echo(safe(words), err=True)

@@ -55,7 +55,8 @@ def status(run: str | None, everything: bool, as_json: bool, folder: Path | None
     shown = known if everything else known[:20]
     found, problem = gather_all(shown)
     if as_json:
-        click.echo(json.dumps([plain(facts) for facts in found], indent=1))
+        listed = [*map(plain, found), *map(view.as_json, of_sweeps)]
+        click.echo(json.dumps(listed, indent=1))
         return
     if not known and not of_sweeps:
         click.echo(f"there is no run in {root} yet; beam-slurm submit makes one")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.sweep.file import Sweep
     from beam_slurm.sweep.folder import Folder
-    from beam_slurm.sweep.submission import Planned
+    from beam_slurm.sweep.planning import Planned
 
 EXAMPLES = """\b
 Examples:
@@ -25,7 +25,7 @@ Examples:
   beam-slurm sweep status lr-3f2a1b
   beam-slurm sweep results lr-3f2a1b -o lr.png
   beam-slurm sweep lr-3f2a1b --retry-failed       those alone
-  beam-slurm sweep lr-3f2a1b --resume             submit what is not submitted yet
+  beam-slurm sweep lr-3f2a1b --resume             what is not submitted, or was cancelled
   beam-slurm cancel lr-3f2a1b
 
 \b
@@ -39,6 +39,18 @@ A sweep file:
   objective: {metric: accuracy/aime2025, over: best}
   max_parallel: 2
 """
+
+
+class _Unnamed(click.Context):
+    """Messages name the group alone: its command ``run`` is what nobody types."""
+
+    @property
+    def command_path(self) -> str:
+        return self.parent.command_path if self.parent else ""
+
+
+class _Run(click.Command):
+    context_class = _Unnamed
 
 
 class _Sweeping(click.Group):
@@ -65,7 +77,7 @@ def sweep() -> None:
     """
 
 
-@sweep.command(hidden=True)
+@sweep.command(cls=_Run, hidden=True)
 @click.argument("name", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="Show points, arrays and GPU-hours, submit nothing.")
 @click.option(
@@ -74,7 +86,7 @@ def sweep() -> None:
 @click.option("--max-parallel", type=click.IntRange(1), help="Points that may run at a time.")
 @click.option("--max-gpu-hours", type=float, help="Refuse what may cost more, all points together.")
 @click.option("--trim", is_flag=True, help="Submit the first points that fit into that instead.")
-@click.option("--resume", is_flag=True, help="Submit what a sweep has not submitted yet.")
+@click.option("--resume", is_flag=True, help="Submit what is not submitted, or was cancelled.")
 @click.option("--retry-failed", is_flag=True, help="Run a sweep's failed points again.")
 @click.option("--force", is_flag=True, help="Submit although a point's plan has errors.")
 @click.option("--wait", is_flag=True, help="Stay until it is over; early_stop works meanwhile.")
@@ -133,7 +145,7 @@ def _new(
     """A new sweep; None after a dry run."""
     from beam_slurm import runs
     from beam_slurm.errors import BeamSlurmError
-    from beam_slurm.sweep import file, submission
+    from beam_slurm.sweep import file, planning, submission
     from beam_slurm.sweep.stopping import Judge
 
     path = Path(name)
@@ -143,7 +155,7 @@ def _new(
             remedy="to go on with a sweep: --resume or --retry-failed",
         )
     read = file.read(path)
-    planned = submission.make(read, runs.new_id(read.name), site=site, root=where, local=local)
+    planned = planning.make(read, runs.new_id(read.name), site=site, root=where, local=local)
     most = read.file.max_gpu_hours if max_gpu_hours is None else max_gpu_hours
     planned, refused = _budget(planned, most, trim)
     refused = _findings(planned, force) or refused
@@ -157,7 +169,7 @@ def _new(
         raise refused
     if read.file.early_stop and read.file.objective:
         Judge(read.file.early_stop, read.file.objective)  # raises without Optuna
-    submission.check(planned)
+    planning.check(planned)
     return submission.start(read, planned, parallel)
 
 
@@ -182,23 +194,23 @@ def _go_on(name: str, where: Path | None, site: Path | None, retry: bool) -> Fol
     if edited:
         click.echo(f"note: {original} was edited since; this goes on as it was submitted", err=True)
     of.sweep()  # raises if its copy was edited
-    if not retry:
-        submission.go_on(of)
-        return of
     observer = Observer()
-    looks = observer.look(of)
+    looks = observer.look(of) if retry or of.content.cancelled else []
     if observer.note:  # what runs would be taken for lost, and run twice
         raise BeamSlurmError(
-            "nobody can say now which points have failed",
+            f"nobody can say now which points {'have failed' if retry else 'were cancelled'}",
             why=observer.note,
             remedy="nothing was submitted; try again when Slurm answers",
         )
-    failed = [look.index for look in looks if look.failed]
-    if not failed:
+    again = [look.index for look in looks if (look.failed if retry else look.cancelled)]
+    if not again and retry:
         click.echo(f"no point of {of.id} has failed")
         return None
-    click.echo(f"again: points {', '.join(map(str, failed))}")
-    submission.retry(of, failed, site)
+    if site and not again:
+        raise click.UsageError("--site is for points that run again, and there are none")
+    if again:
+        click.echo(f"again: points {', '.join(map(str, again))}")
+    submission.go_on(of, again, site)
     return of
 
 
@@ -207,24 +219,27 @@ def _budget(
 ) -> tuple[list[Planned], BeamSlurmError | None]:
     """The points that the budget leaves, and why it refuses them all."""
     from beam_slurm.errors import BeamSlurmError
-    from beam_slurm.report.text import number
-    from beam_slurm.sweep import submission
+    from beam_slurm.report import text
+    from beam_slurm.sweep import planning
 
-    total = submission.hours(planned)
+    if trim and most is None:
+        raise click.UsageError("--trim goes with --max-gpu-hours, or max_gpu_hours in the file")
+    total = planning.hours(planned)
     if most is None or total <= most:
         return planned, None
-    kept = submission.within(planned, most)
-    cost = number(submission.hours(kept))
+    kept = planning.within(planned, most)
+    cost = text.number(planning.hours(kept))
     if trim and kept:
         click.echo(
             f"trimmed: the first {len(kept)} of {len(planned)} points, {cost} GPU-hours of "
-            f"{number(total)}; {number(most)} are allowed",
+            f"{text.number(total)}; {text.number(most)} are allowed",
             err=True,
         )
         return kept, None
     part = f"--trim keeps the first {len(kept)} ({cost} GPU-hours), or " if kept else ""
     return planned, BeamSlurmError(
-        f"{len(planned)} points may cost {number(total)} GPU-hours, over {number(most)}",
+        f"{text.count(len(planned), 'point')} may cost {text.number(total)} GPU-hours, "
+        f"over {text.number(most)}",
         why="each counts with all its nodes over its whole time limit",
         remedy=f"{part}set job.time to what a point needs, or vary less",
     )
@@ -260,7 +275,7 @@ def _dry_run(
 
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.report import text
-    from beam_slurm.sweep import limits, submission, view
+    from beam_slurm.sweep import limits, planning, view
 
     request = planned[0].request
     if output:
@@ -278,8 +293,8 @@ def _dry_run(
     if not request.local:
         for line in view.chunks(planned, found, parallel):
             click.echo(line)
-    cost = text.number(submission.hours(planned))
-    click.echo(f"{read.name}: {len(planned)} points, at most {cost} GPU-hours")
+    cost = text.number(planning.hours(planned))
+    click.echo(f"{read.name}: {text.count(len(planned), 'point')}, at most {cost} GPU-hours")
     if found.jobs is not None and len(planned) > found.jobs - found.queued:
         click.echo(
             f"note: of your {found.jobs} jobs in the queue {found.queued} are there already: the "
@@ -298,7 +313,9 @@ def _show(of: Folder, wait: bool) -> None:
     left = 0 if of.local else len(of.left())
     if left:
         after = "follow as there is room" if wait else f"beam-slurm sweep {of.id} --resume, later"
-        click.echo(f"left    {left} points: you may not have more jobs in the queue; {after}")
+        click.echo(
+            f"left    {text.count(left, 'point')}: you may not have more jobs in the queue; {after}"
+        )
     if of.sweep().file.early_stop and not wait:
         click.echo(f"note    early_stop works with: beam-slurm sweep {of.id} --resume --wait")
     if not wait:
@@ -386,7 +403,8 @@ def results(
         console.print(view.counts(looks))
         if rows[0].mean is not None:
             best = rows[0].looks[0].facts.run
-            click.echo(f"best    {best.path}/profile.yaml, beam-slurm report {best.id}")
+            click.echo(f"best    beam-slurm report {best.id}")
+            click.echo(f"again   beam-slurm runs rerun {best.id}")
     if observer.note:
         click.echo(f"note: from the runs' own files alone: {observer.note}", err=True)
     if output:

@@ -8,9 +8,10 @@ import argparse
 import json
 import os
 import time
-from typing import List
+from typing import Any, Dict, List
 
 from beam_slurm.node import again, attempts, course, notify, pulse, settle
+from beam_slurm.node.attempts import Outcome
 
 LOST = 15  # rounds without an answer: a minute, for nobody is in a hurry any more
 
@@ -28,7 +29,7 @@ def main(argv: List[str]) -> int:
         return 0
     where = (known["addresses"][args.batch], known["gcs"])
     missed = -1  # it has not answered yet
-    while not attempts.outcome(args.attempt):
+    while not _settled(attempts.outcome(args.attempt)):
         began = time.monotonic()
         if pulse.ask({args.batch: where}, pulse.EVERY)[args.batch]:
             missed = 0
@@ -40,23 +41,43 @@ def main(argv: List[str]) -> int:
     return 0
 
 
+def _settled(outcome: Outcome) -> bool:
+    """Whether the attempt is over, and what follows is decided: until then its host may still die
+    with the decision."""
+    following = outcome.get("next") or {}
+    return bool(outcome) and following.get("how") != "undecided"
+
+
 def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
-    """Another job takes this one's place, or Slurm runs it again."""
+    """Another job takes this one's place, or Slurm runs it again; a run that is over just ends."""
     job = again.own()
+    past = attempts.outcome(attempt)
+    if past.get("state") in ("succeeded", "cancelled"):
+        attempts.write_off(attempt, **{**past, "next": None})
+        again.cancel(job)
+        return 1
     blamed = attempts.blamed(rules.run) | {lost}
-    successor, _ = again.chain(rules.script, blamed, rules.run)
+    others = again.jobs_of(rules.run) if past else []  # it may have come so far
+    successor = others[0] if others else again.chain(rules.script, blamed, rules.run)[0]
     how = "chain" if successor else "requeue"
+    told: Dict[str, Any] = {
+        "node": lost,
+        "cause": "%s: it has not answered for %.0f s, and the batch script was there"
+        % (lost, LOST * pulse.EVERY),
+        "ended": round(time.time(), 3),
+        "lost": [lost],
+        "blamed": [],
+        **past,
+    }
+    told["blamed"] = sorted({*told["blamed"], lost})
+    told["next"] = {
+        "how": how,
+        "why": "its first node is lost",
+        "job": successor or None,
+        "resumes": None,
+    }
     try:
-        attempts.write_off(
-            attempt,
-            node=lost,
-            cause="%s: it has not answered for %.0f s, and the batch script was there"
-            % (lost, LOST * pulse.EVERY),
-            ended=round(time.time(), 3),
-            lost=[lost],
-            blamed=[lost],
-            next={"how": how, "why": "its first node is lost", "job": successor, "resumes": None},
-        )
+        attempts.write_off(attempt, **told)
         outcome = attempts.outcome(attempt)
         line = settle.last_line(outcome, attempts.number(attempt))
         notify.tell(rules.hook, attempt, "restart", line, outcome, last=True)

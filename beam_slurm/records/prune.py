@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_slurm import runs, slurm
+from beam_slurm.attempts import read_json
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.node.claim import MARKER
 from beam_slurm.records.record import ORIGINS, SCRIPT
@@ -93,6 +95,8 @@ def candidates(
 def remove(candidate: Candidate, record: bool) -> None:
     """Remove a run's folder, or all of it but its record. Outputs elsewhere are not touched.
 
+    With the last run of a sweep goes what the sweep itself has written.
+
     Raises:
         BeamSlurmError: it has begun to live again, or a file cannot be removed.
     """
@@ -111,6 +115,7 @@ def remove(candidate: Candidate, record: bool) -> None:
         if not record:
             (run.path / runs.MANIFEST).unlink()
             run.path.rmdir()
+            _sweep_too(run.path.parent)
     except OSError as error:
         listed = ": the run is listed still" if (run.path / runs.MANIFEST).exists() else ""
         raise BeamSlurmError(
@@ -119,6 +124,12 @@ def remove(candidate: Candidate, record: bool) -> None:
             why=error.strerror,
             remedy=f"put that right and prune again{listed}",
         ) from error
+
+
+def _sweep_too(folder: Path) -> None:
+    """With the last run of a sweep goes the sweep."""
+    if (folder / runs.SWEEP).is_file() and not any(folder.glob(f"*/{runs.MANIFEST}")):
+        shutil.rmtree(folder)
 
 
 def _stop(error: OSError) -> None:
@@ -139,7 +150,9 @@ def _state(run: Run) -> tuple[State, str]:
     if damage := run.damage:
         return State("unknown", damage), "its manifest cannot be read: look, and remove it by hand"
     state, sweep = run.state(), run.manifest.get("sweep")
-    if sweep and not state.job and not run.attempts:
+    if sweep and not (state.job or run.attempts or run.manifest.get("pid")):
+        if read_json(run.path.parent / runs.SWEEP).get("cancelled"):
+            return State("cancelled", "its sweep was, before it began"), ""
         name = f" {sweep.get('id')}" if isinstance(sweep, dict) else ""
         return state, f"sweep{name} may not have come to it yet"
     if not state.ended:

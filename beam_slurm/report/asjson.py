@@ -33,8 +33,9 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "folder": str(facts.run.path),
         **{
             name: facts.manifest.get(name)
-            for name in ("profile", "framework", "executor", "created", "nodes", "gpus_per_node")
+            for name in ("profile", "framework", "executor", "nodes", "gpus_per_node")
         },
+        "created": facts.run.created,
         "steps": facts.steps,
         "state": state.word,
         "why": state.why,

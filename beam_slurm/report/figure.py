@@ -273,7 +273,7 @@ def _title(
         facts.size,
         f"job {job_of(facts)}",
         text.duration(facts.seconds) if facts.seconds is not None else "",
-        text.date(facts.manifest.get("created")),
+        text.date(facts.run.created),
     ]
     line = "  ·  ".join(part for part in parts if part)
     figure.text(left, 1 - 0.6 / height, line, fontsize=10, color=SOFT)

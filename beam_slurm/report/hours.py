@@ -62,9 +62,9 @@ def by_attempt(facts: Facts) -> list[Spent]:
         span = _Span.of(facts, attempt, before, after)
         found.append(span.spent(facts))
         before = span
-    since = before.end if before else facts.manifest.get("created")
+    since = before.end if before else facts.run.created
     if facts.state.word == "pending" and since:
-        found.append(Spent(queue=max(time.time() - float(since), 0.0)))
+        found.append(Spent(queue=max(time.time() - since, 0.0)))
     return found
 
 
@@ -97,7 +97,7 @@ class _Span:
         elif before:
             queued = before.end
         elif facts.manifest.get("executor") != "local":
-            queued = float(facts.manifest.get("created") or begin)
+            queued = facts.run.created or begin
         entry = up.entry or end
         first = next(iter(steps.items()), None)
         train = max(first[1] - _pace(facts, first[0]), entry) if first else end

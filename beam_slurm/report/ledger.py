@@ -9,7 +9,8 @@ from rich.table import Table
 
 from beam_slurm.records.prune import Candidate
 from beam_slurm.report import text
-from beam_slurm.report.overview import label, safe
+from beam_slurm.report.overview import label
+from beam_slurm.report.text import safe
 from beam_slurm.runs import Run
 from beam_slurm.state import State
 

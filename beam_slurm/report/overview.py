@@ -32,14 +32,7 @@ def word(state: State) -> Text:
 
 def label(state: State) -> Text:
     """The word, and the class of a failure."""
-    return Text(safe(state.label), COLOURS.get(state.word, ""))
-
-
-def safe(words: object) -> str:
-    """Words of a record, line by line, with nothing that a terminal would obey."""
-    # Of a progress bar only the end is printable; a record is shown as a whole.
-    lines = str(words).replace("\r", " ").split("\n")
-    return "\n".join(map(text.printable, lines))
+    return Text(text.safe(state.label), COLOURS.get(state.word, ""))
 
 
 def table(found: Sequence[Facts]) -> Table:
@@ -57,13 +50,13 @@ def table(found: Sequence[Facts]) -> Table:
         # Where nothing reads the metrics, "?" says that the run may well have some.
         none = "–" if facts.history is not None else "?"
         grid.add_row(
-            safe(facts.run.id),
-            safe(facts.manifest.get("profile", "–")),
+            text.safe(facts.run.id),
+            text.safe(facts.manifest.get("profile", "–")),
             label(facts.state),
-            safe(job_of(facts)),
+            text.safe(job_of(facts)),
             *([str(facts.attempt.number if facts.attempt else "–")] if again else []),
-            safe(facts.manifest.get("nodes", "–")),
-            safe(f"{last.step if last else none}/{facts.steps or '?'}"),
+            text.safe(facts.manifest.get("nodes", "–")),
+            text.safe(f"{last.step if last else none}/{facts.steps or '?'}"),
             text.number(last.reward) if last else none,
             text.date(facts.run.created),
         )
@@ -81,19 +74,20 @@ def detail(facts: Facts, nodes: Sequence[str] = ()) -> RenderableType:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in _rows(facts, nodes):
-        grid.add_row(name, safe(value) if isinstance(value, str) else value)
-    head = Text.assemble((safe(facts.run.id), "bold"), "  ", label(facts.state))
+        grid.add_row(name, text.safe(value) if isinstance(value, str) else value)
+    head = Text.assemble((text.safe(facts.run.id), "bold"), "  ", label(facts.state))
     if facts.state.word in ("starting", "running") and facts.attempt and facts.attempt.number:
         head.append(f" in attempt {facts.attempt.number}")
     if facts.state.why:
-        head.append(f"  {safe(facts.state.why)}")
+        head.append(f"  {text.safe(facts.state.why)}")
     return Group(head, grid)
 
 
 def job_of(facts: Facts) -> str:
     """The id of the job that counts now, or the process of a run without Slurm."""
     if facts.manifest.get("executor") == "local":
-        return f"pid {facts.manifest.get('pid', '–')}"
+        pid = facts.manifest.get("pid")
+        return f"pid {pid}" if pid else "–"
     return facts.job or "–"
 
 
@@ -186,8 +180,8 @@ def outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
     node = f" on {told['node']}" if told.get("node") else ""
     rows.append(("where", f"{told.get('component')}{node}"))
     if (cause := str(told.get("cause") or "")) not in facts.state.why:  # else the head says it
-        rows.append(("why", Text(safe(cause), "red")))
-    rows += [(key, safe(told[key])) for key in ("stopped", "do") if told.get(key)]
+        rows.append(("why", Text(text.safe(cause), "red")))
+    rows += [(key, text.safe(told[key])) for key in ("stopped", "do") if told.get(key)]
     rows.append(("exit code", str(told.get("exit_code"))))
     if told.get("class") == "time":
         rows.append(("output", str(facts.run.output)))
@@ -197,5 +191,5 @@ def outcome(facts: Facts) -> list[tuple[str, RenderableType]]:
     if told.get("log"):
         rows.append(("its log", str(facts.run.here(told["log"]))))
     if told.get("lines"):
-        rows.append(("last lines", Text("\n".join(map(safe, told["lines"])), "dim")))
+        rows.append(("last lines", Text("\n".join(map(text.safe, told["lines"])), "dim")))
     return rows

@@ -110,7 +110,7 @@ def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "size", facts.size
     last = facts.history.last if facts.history else None
     yield "steps", f"{last.step if last else '–'} of {facts.steps or '?'}"
-    yield "created", text.date(manifest.get("created"))
+    yield "created", text.date(facts.run.created)
     yield "job", job_of(facts)
     if facts.seconds is not None:
         yield "took" if facts.state.ended else "since start", text.duration(facts.seconds)

@@ -16,7 +16,8 @@ from beam_slurm.records.compare import Differences
 from beam_slurm.records.record import Record
 from beam_slurm.records.surroundings import TITLES
 from beam_slurm.report import attempts, text
-from beam_slurm.report.overview import label, safe
+from beam_slurm.report.overview import label
+from beam_slurm.report.text import safe
 from beam_slurm.state import State
 
 

@@ -44,6 +44,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{min(decimals, digits)}f}" if decimals <= digits + 2 else f"{value:.1e}"
 
 
+def count(number: int, noun: str) -> str:
+    """How many there are of something: "1 point", "6 points"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def percent(value: float | None) -> str:
     """0 to 1 as per cent with one decimal."""
     if value is None or not math.isfinite(value):
@@ -109,6 +114,13 @@ def printable(words: object) -> str:
     line = _SEQUENCES.sub("", line)
     line = line.rstrip("\r").rpartition("\r")[2].expandtabs()  # a progress bar's last word
     return "".join(it if it.isprintable() else " " if it.isspace() else "" for it in line)
+
+
+def safe(words: object) -> str:
+    """Words of a record, line by line, with nothing that a terminal would obey."""
+    # Of a progress bar only the end is printable; a record is shown as a whole.
+    lines = str(words).replace("\r", " ").split("\n")
+    return "\n".join(map(printable, lines))
 
 
 def plot(values: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:

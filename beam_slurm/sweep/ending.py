@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 
 from beam_slurm import ending, slurm
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.sweep import here
 from beam_slurm.sweep.folder import Folder
 from beam_slurm.sweep.states import Look, Observer
-from beam_slurm.sweep.submission import queue_lives
 
 
 def end(of: Folder) -> str:
@@ -27,9 +25,8 @@ def end(of: Folder) -> str:
     with of.locked():
         of.content.cancelled = True
         of.save()
-        if of.local and queue_lives(of):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(of.content.queue or 0, signal.SIGTERM)
+        if of.local:
+            here.stop(of)
     # Of a chunk without a job nobody knows whether Slurm took it: its comment tells.
     jobs = [chunk.job or slurm.find(chunk.token) for chunk in of.content.chunks]
     arrays = [job for job in jobs if job]

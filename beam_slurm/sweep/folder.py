@@ -128,6 +128,10 @@ class Folder:
         taken = {run for chunk in self.content.chunks for run in chunk.runs}
         return [entry for entry in self.content.points if entry.run not in taken]
 
+    def undecided(self) -> set[str]:
+        """The runs of which nobody knows whether Slurm took them."""
+        return {run for chunk in self.content.chunks if chunk.job is None for run in chunk.runs}
+
     def sweep(self) -> Sweep:
         """The sweep file as it was.
 

@@ -10,8 +10,8 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.report.facts import Facts
 from beam_slurm.slurm import Job
 from beam_slurm.state import State
+from beam_slurm.sweep import here
 from beam_slurm.sweep.folder import Entry, Folder
-from beam_slurm.sweep.submission import queue_lives
 
 STOPPED = "stopped early"
 
@@ -34,6 +34,12 @@ class Look:
         """Whether it is over without success, and nobody wanted that."""
         word = self.facts.state.word
         return word == "failed" or (word == "unknown" and self.facts.state.ended)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a user has ended it, on a node or in the queue: it begins by itself no more."""
+        submitted = self.facts.job or self.facts.manifest.get("pid")
+        return self.facts.state.word == "cancelled" and bool(submitted) and not self.stopped
 
 
 class Observer:
@@ -84,10 +90,13 @@ class Observer:
             found = run.state()
             if found.word == "pending" and of.content.cancelled:
                 return State("cancelled", "it had not begun")
-            if found.word == "pending" and not queue_lives(of):
-                return State("unknown", f"nobody starts it: beam-slurm sweep --resume {of.id}")
+            if found.word == "pending" and not here.lives(of):
+                return State("unknown", f"nobody starts it: beam-slurm sweep {of.id} --resume")
             return found
         if task is None:
+            if run.id in of.undecided():
+                how = f"beam-slurm sweep {of.id} --resume"
+                return State("pending", f"nobody knows whether Slurm took it: {how}")
             word = "cancelled" if of.content.cancelled else "pending"
             return State(word, "it was not submitted" + ("" if word == "cancelled" else " yet"))
         past = run.attempts

@@ -1,4 +1,4 @@
-"""From a sweep file to arrays: every point checked first, then the folder, then chunk by chunk.
+"""From points that were checked to arrays: the folder first, then chunk by chunk.
 
 A chunk is written into sweep.json before sbatch is called and gets its job's id after it. Whatever
 happens in between, ``submit`` called again finds the array by its comment, or submits what Slurm
@@ -8,105 +8,22 @@ never took; and a point that was taken twice all the same runs once (``task.clai
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import checks, job, measure, plan, profiles, resume, runs, secret, slurm
+from beam_slurm import runs, slurm
 from beam_slurm import submit as single
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.job import JobRequest
-from beam_slurm.profiles import Resolved
 from beam_slurm.records import surroundings
 from beam_slurm.records.surroundings import Surroundings
-from beam_slurm.sweep import folder, limits
-from beam_slurm.sweep.file import Sweep, split
+from beam_slurm.sweep import folder, here, limits, planning
+from beam_slurm.sweep.file import Sweep
 from beam_slurm.sweep.folder import Chunk, Content, Directive, Entry, Folder
 from beam_slurm.sweep.limits import Limits
-from beam_slurm.sweep.points import Point, expand, settings, words
+from beam_slurm.sweep.planning import Planned
+from beam_slurm.sweep.points import expand
 from beam_slurm.sweep.task import CLAIM
-from beam_slurm.yamlfile import Key
-
-# What each point has of its own; an array's tasks have all other options in common.
-_OWN = ("comment", "chdir", "output")
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A point that was checked: its request, its options without its own, what it may cost."""
-
-    point: Point
-    request: JobRequest
-    directives: tuple[Directive, ...]
-    gpu_hours: float
-    findings: tuple[plan.Finding, ...]
-
-
-def make(
-    sweep: Sweep,
-    sweep_id: str,
-    *,
-    site: Path | None = None,
-    root: Path | None = None,
-    local: bool = False,
-) -> list[Planned]:
-    """The requests of all points; nothing is written and Slurm is not asked.
-
-    Raises:
-        BeamSlurmError: for the first point that cannot be launched, with the line of the file.
-    """
-    fixed = _fixed(sweep, site)
-    return [
-        _planned(
-            sweep,
-            fixed,
-            point,
-            run_id=f"{sweep_id}/{sweep_id}-{point.index:04}",
-            root=root,
-            local=local,
-        )
-        for point in expand(sweep)
-    ]
-
-
-def hours(planned: Iterable[Planned]) -> float:
-    """GPU-hours of all points, each over its whole time limit."""
-    return sum(each.gpu_hours for each in planned)
-
-
-def within(planned: Sequence[Planned], most: float) -> list[Planned]:
-    """The first points that cost no more than ``most`` GPU-hours together."""
-    kept: list[Planned] = []
-    total = 0.0
-    for each in planned:
-        total += each.gpu_hours
-        if total > most:
-            break
-        kept.append(each)
-    return kept
-
-
-def check(planned: Sequence[Planned]) -> None:
-    """What ``submit`` refuses, for all points, before any of them is submitted.
-
-    Raises:
-        BeamSlurmError: with the point that it is about.
-    """
-    _outputs_differ(planned)
-    known = set()
-    for each in planned:
-        request = each.request
-        with _about(each.point):
-            checks.missing(request.profile.name, request.missing)
-            checks.times(request.profile)
-            checks.secrets(request.profile.site)
-            resume.output(request)
-            if not request.local and (alike := _alike(each)) not in known:
-                checks.cluster(request)
-                known.add(alike)
 
 
 def prepare(sweep: Sweep, planned: Sequence[Planned], parallel: int | None) -> Folder:
@@ -163,7 +80,7 @@ def submit(of: Folder) -> None:
         BeamSlurmError: Slurm refuses, or nobody knows; with what is in the queue already.
     """
     if of.local:
-        _start_queue(of)
+        here.start(of)
         return
     with of.locked():
         for number, chunk in enumerate(of.content.chunks):
@@ -186,121 +103,55 @@ def submit(of: Folder) -> None:
             allowed = Limits(allowed.array, allowed.jobs, allowed.queued + len(alike))
 
 
-def go_on(of: Folder) -> None:
-    """Submit what is left, also of a sweep that was cancelled; raises as ``submit`` does."""
+def go_on(of: Folder, again: Sequence[int] = (), site: Path | None = None) -> None:
+    """Submit what is left, also of a sweep that was cancelled, and the points ``again``.
+
+    Each of those gets a folder of its own that takes the place of the one before. They are made
+    anew from the sweep file and from profile and site file as these are now: what made them fail
+    may have been mended there.
+
+    Raises:
+        BeamSlurmError: before anything is changed, or from ``submit``.
+    """
     with of.locked():
+        for each in _repeated(of, again, site):
+            kind = list(each.directives)
+            if kind not in of.content.kinds:
+                of.content.kinds.append(kind)
+            of.content.points[each.point.index] = _entry(each, of.content.kinds.index(kind))
         of.content.cancelled = False
         of.save()
     submit(of)
 
 
-def retry(of: Folder, indices: Sequence[int], site: Path | None) -> None:
-    """Run points again, each in a folder of its own that takes the place of the failed one.
-
-    They are made anew from the sweep file and from profile and site file as these are now: what
-    made them fail may have been mended there.
-
-    Raises:
-        BeamSlurmError: before anything is changed, or from ``submit``.
-    """
+def _repeated(of: Folder, indices: Sequence[int], site: Path | None) -> list[Planned]:
+    """The points once more, their folders made."""
+    if not indices:
+        return []
     sweep = of.sweep()
-    fixed = _fixed(sweep, site)
-    points = expand(sweep)
-    with of.locked():
-        content = of.content
-        planned = []
-        for index in indices:
-            run = f"{of.id}/{_again(content.points[index].run)}"
-            planned.append(
-                _planned(
-                    sweep, fixed, points[index], run_id=run, root=of.path.parent, local=of.local
-                )
-            )
-        check(planned)
-        around = surroundings.gather(planned[0].request)
-        for each in planned:
-            kind = list(each.directives)
-            if kind not in content.kinds:
-                content.kinds.append(kind)
-            _run(each, of.id, around)
-            content.points[each.point.index] = _entry(each, content.kinds.index(kind))
-        content.cancelled = False
-        of.save()
-    submit(of)
+    same, points = planning.fixed(sweep, site), expand(sweep)
+    where = {"root": of.path.parent, "local": of.local}
+    planned = [
+        planning.one(
+            sweep,
+            same,
+            points[index],
+            run_id=f"{of.id}/{_again(of.content.points[index].run)}",
+            **where,
+        )
+        for index in indices
+    ]
+    planning.check(planned)
+    around = surroundings.gather(planned[0].request)
+    for each in planned:
+        _run(each, of.id, around)
+    return planned
 
 
 def _again(run: str) -> str:
     """The name of a run's repetition: ...-0007-r1, then -r2."""
     first, dash, count = run.rpartition("-r")
     return f"{first}-r{int(count) + 1}" if dash and count.isdigit() else f"{run}-r1"
-
-
-def _fixed(sweep: Sweep, site: Path | None) -> Resolved:
-    """The profile with what is the same for all points.
-
-    A thousand points would tell the site's webhook two thousand times: they are silent unless the
-    file says otherwise.
-    """
-    base = profiles.resolve(sweep.profile, site=site)
-    silent: tuple[Key, Any, str] = (("site", "notify", "on"), [], "a point of a sweep")
-    values = [
-        (split(key), value, sweep.place("set", key)) for key, value in sweep.file.fixed.items()
-    ]
-    return profiles.changed(base, [silent, *values])
-
-
-def _planned(sweep: Sweep, fixed: Resolved, point: Point, **where: Any) -> Planned:
-    """``where``: ``job.make_request``'s run_id, as SWEEP/RUN, root and local."""
-    with _about(point):
-        resolved = profiles.changed(fixed, settings(sweep, point))
-        request = job.make_request(resolved, overrides=words(sweep, point), **where)
-    made = measure.planned(request.profile)
-    cost = next(figure.need for figure in made.figures if figure.name == "GPU-hours")
-    shared = tuple(pair for pair in job.directives(request) if pair[0] not in _OWN)
-    return Planned(point, request, shared, cost, made.findings)
-
-
-class _about:  # noqa: N801 - it reads as a word of the sentence: with _about(point)
-    """Says of an error which point it is about."""
-
-    def __init__(self, point: Point) -> None:
-        self.point = point
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BeamSlurmError):
-            told, hidden = secret.masked(self.point.label)
-            label = f" ({told})" if told and not hidden else ""
-            raise BeamSlurmError(
-                f"point {self.point.index}{label}: {error.what}",
-                where=error.where,
-                why=error.why,
-                remedy=error.remedy,
-            ) from error
-
-
-def _alike(each: Planned) -> tuple[object, ...]:
-    """What ``checks.cluster`` looks at, without the run's own folder: Slurm is asked once of it."""
-    launch, run = each.request.launch, str(each.request.run)
-    folders = [launch.workdir, str(Path(launch.output).parent)]
-    own = tuple(path.replace(run, "") for path in folders)
-    return (each.directives, launch.container, launch.mounts, own)
-
-
-def _outputs_differ(planned: Sequence[Planned]) -> None:
-    """Raise if two points would write into one folder."""
-    seen: dict[str, Point] = {}
-    for each in planned:
-        other = seen.setdefault(each.request.launch.output, each.point)
-        if other is not each.point:
-            raise BeamSlurmError(
-                f"points {other.index} and {each.point.index} would both write into "
-                f"{each.request.launch.output}",
-                why="job.output_dir is the same for both",
-                remedy="leave it out: each point has a folder of its own then",
-            )
 
 
 def _entry(each: Planned, kind: int) -> Entry:
@@ -319,7 +170,13 @@ def _send(of: Folder, number: int) -> None:
     try:
         chunk.job = _sbatch(of, number)
     except slurm.Uncertain as problem:
-        raise problem.error(chunk.token, of.path) from None
+        raise BeamSlurmError(
+            f"nobody can say whether array {number} of {of.id} was submitted",
+            where=str(of.path),
+            why=str(problem),
+            remedy=f"when Slurm answers again: beam-slurm sweep {of.id} --resume; it looks for the "
+            f"array by its comment {chunk.token}, and submits what is not there",
+        ) from None
     except BeamSlurmError as error:
         del of.content.chunks[number:]  # it was refused: its points are not submitted
         of.save()
@@ -382,34 +239,3 @@ def _site(of: Folder) -> Any:
 
     kind = dict(of.content.kinds[0])
     return Site(account=kind.get("account"), qos=kind.get("qos"))
-
-
-def _start_queue(of: Folder) -> None:
-    """Start the process that runs the points here one after the other, unless it runs already."""
-    with of.locked():
-        if queue_lives(of):
-            return
-        with (of.path / "queue.log").open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "beam_slurm.sweep.queue", str(of.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        of.content.queue = child.pid
-        of.save()
-
-
-def queue_lives(of: Folder) -> bool:
-    """Whether the process that starts the points on this machine is there."""
-    pid = of.content.queue
-    if not pid:
-        return False
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    # Its words are not there yet while it becomes Python, and no more when it is over.
-    return state != "Z" and (words == [b""] or str(of.path).encode() in words)

@@ -16,11 +16,11 @@ from beam_slurm.report.facts import seconds_left
 from beam_slurm.report.overview import COLOURS, job_of, label
 from beam_slurm.sweep.folder import Folder, open_folder
 from beam_slurm.sweep.limits import Limits
+from beam_slurm.sweep.planning import Planned
 from beam_slurm.sweep.points import short
 from beam_slurm.sweep.results import Row, value
 from beam_slurm.sweep.schema import Objective
 from beam_slurm.sweep.states import Look
-from beam_slurm.sweep.submission import Planned
 
 # The order in which a sweep's points go through them.
 WORDS = ("pending", "starting", "running", "succeeded", "failed", "cancelled", "unknown")
@@ -51,7 +51,9 @@ def chunks(planned: Sequence[Planned], limits: Limits, parallel: int | None) -> 
         for first in range(0, count, max(limits.array, 1)):
             size = min(limits.array, count - first)
             most = f"%{min(parallel, size)}" if parallel else ""
-            lines.append(f"array {len(lines)}: {size} points, --array=0-{size - 1}{most}")
+            lines.append(
+                f"array {len(lines)}: {text.count(size, 'point')}, --array=0-{size - 1}{most}"
+            )
     return lines
 
 
@@ -62,7 +64,7 @@ def counts(looks: Sequence[Look]) -> Text:
     stopped = sum(look.stopped for look in looks)
     if stopped:
         parts.append(Text(f"{stopped} of them stopped early", "yellow"))
-    return Text(", ").join([Text(f"{len(looks)} points"), *parts])
+    return Text(", ").join([Text(text.count(len(looks), "point")), *parts])
 
 
 def table(looks: Sequence[Look], wanted: Objective | None) -> Table:
@@ -121,9 +123,9 @@ def head(of: Folder) -> Text:
     """Which sweep this is."""
     arrays = [chunk.job for chunk in of.content.chunks if chunk.job]
     jobs = f"job {', '.join(arrays)}" if arrays else "no job yet"
-    here = f"process {of.content.queue}" if of.local else jobs
+    where = f"process {of.content.queue or '–'}" if of.local else jobs
     when = text.date(of.content.created)
-    return Text.assemble((of.id, "bold"), f"  {of.content.profile}  {here}  {when}")
+    return Text.assemble((of.id, "bold"), f"  {of.content.profile}  {where}  {when}")
 
 
 def line(path: Path) -> Text:
@@ -132,8 +134,25 @@ def line(path: Path) -> Text:
         of = open_folder(path)
     except BeamSlurmError as error:  # the runs beside it are to be seen all the same
         return Text(error.what, "yellow")
-    count = f"  {len(of.content.points)} points: beam-slurm sweep status {of.id}"
+    count = f"  {text.count(len(of.content.points), 'point')}: beam-slurm sweep status {of.id}"
     return head(of).append(count, "dim")
+
+
+def as_json(path: Path) -> dict[str, Any]:
+    """The same for machines: a sweep has points where a run has a state."""
+    try:
+        of = open_folder(path)
+    except BeamSlurmError as error:
+        return {"id": path.name, "folder": str(path), "why": error.what}
+    return {
+        "id": of.id,
+        "folder": str(of.path),
+        "profile": of.content.profile,
+        "executor": of.content.executor,
+        "created": of.content.created,
+        "points": len(of.content.points),
+        "jobs": [chunk.job for chunk in of.content.chunks if chunk.job],
+    }
 
 
 def _grid(titles: Sequence[str]) -> Table:

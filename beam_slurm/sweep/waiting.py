@@ -69,7 +69,7 @@ def wait(of: Folder, console: Console, *, sleep: Callable[[float], object] = tim
 
 def _lacks(of: Folder) -> bool:
     """Whether there are points to submit yet."""
-    return bool(of.left()) and not of.local and not of.content.cancelled
+    return bool(of.left() or of.undecided()) and not of.local and not of.content.cancelled
 
 
 def _stop(of: Folder, look: Look, why: str) -> str:

@@ -9,6 +9,7 @@ import time
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from beam_slurm import ending, progress
 from beam_slurm.errors import BeamSlurmError
@@ -34,6 +35,7 @@ class Screen:
         self.helps = False
         self._remark = ("", 0.0)  # an answer, and until when it stays
         self._cancelled = ""  # what has been done to end the run
+        self._canceller: threading.Thread | None = None
         self._over = False
 
     def show(self) -> int:
@@ -88,7 +90,8 @@ class Screen:
             self.asks = False
             if key in ("y", "Y"):
                 self._say("asking Slurm to cancel it")
-                threading.Thread(target=self._cancel, daemon=True).start()
+                self._canceller = threading.Thread(target=self._cancel, daemon=True)
+                self._canceller.start()
             else:
                 self._say("not cancelled")
         elif key in ("q", "Q"):
@@ -130,6 +133,16 @@ class Screen:
         look = self.gathering.look
         if look and look.facts.state.ended and not self.terminal.ended:
             return progress.end(look.facts, self.console)
+        if self._canceller and self.terminal.ended != signal.SIGHUP:
+            self._until_cancelled(self._canceller)
         if self.terminal.ended != signal.SIGHUP:  # else nobody is there to read it
             progress.leave(self.run, self.console, self._cancelled)
         return 128 + self.terminal.ended if self.terminal.ended else 0
+
+    def _until_cancelled(self, canceller: threading.Thread) -> None:
+        """Whoever cancels and leaves at once has cancelled all the same."""
+        if canceller.is_alive():
+            self.console.print("Slurm has not answered yet that it cancels; Ctrl-C leaves")
+            canceller.join()
+        if not self._cancelled:
+            self.console.print(Text(self._remark[0]), soft_wrap=True)
