@@ -266,7 +266,9 @@ def warn(faults: Faults, run: runs.Run) -> None:
 @pytest.mark.parametrize(
     ("words", "how"),
     [
-        pytest.param(("--total-time", "1:00:00"), "requeue", id="requeued"),
+        pytest.param(
+            ("--total-time", "1:00:00"), "requeue", id="requeued", marks=pytest.mark.exhaustive
+        ),
         pytest.param(
             ("--total-time", "1:00:00", "--set", "site.again=chain"),
             "chain",
