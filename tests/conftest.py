@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from launching import Launch
 from shapes import SIZES, Shape
+from webhooks import hook  # noqa: F401 - a fixture
 
 from beam_slurm import runs
 from beam_slurm.cluster import Cluster, requirements
