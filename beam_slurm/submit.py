@@ -12,16 +12,27 @@ from typing import Any
 from beam_slurm import attach, checks, job, resume, runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
-from beam_slurm.pack import node_program
+from beam_slurm.pack import after_program, node_program
 from beam_slurm.records import record, surroundings
 from beam_slurm.records.record import SCRIPT
 from beam_slurm.records.surroundings import Surroundings
+from beam_slurm.task import PROGRAM
 
 
-def submit(request: JobRequest, around: Surroundings | None = None, **facts: Any) -> runs.Run:
+def submit(
+    request: JobRequest,
+    around: Surroundings | None = None,
+    *,
+    after: str | None = None,
+    **facts: Any,
+) -> runs.Run:
     """Check, make the run folder, submit; whatever is refused leaves nothing behind.
 
-    ``around`` and ``facts`` are for ``prepare``.
+    Args:
+        request: the run.
+        around: for ``prepare``, as ``facts`` are.
+        after: the job that must have succeeded before; if it does not, this one goes, too.
+        facts: more for the manifest.
 
     Raises:
         BeamSlurmError: with the cause and the remedy; nothing was submitted then, unless it
@@ -39,7 +50,7 @@ def submit(request: JobRequest, around: Surroundings | None = None, **facts: Any
         if request.local:
             started: dict[str, Any] = {"pid": _start_here(run), "host": socket.gethostname()}
         else:
-            started = {"job": slurm.submit(run.path / SCRIPT, request.token)}
+            started = {"job": slurm.submit(run.path / SCRIPT, request.token, *_behind(after))}
     except slurm.Uncertain as problem:  # the job may be there, and needs its folder then
         raise problem.error(request.token, run.path) from None
     except BeamSlurmError:
@@ -50,6 +61,10 @@ def submit(request: JobRequest, around: Surroundings | None = None, **facts: Any
         raise
     run.record(**started)
     return run
+
+
+def _behind(job: str | None) -> list[str]:
+    return [f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes"] if job else []
 
 
 def prepare(request: JobRequest, around: Surroundings | None = None, **facts: Any) -> runs.Run:
@@ -63,7 +78,7 @@ def prepare(request: JobRequest, around: Surroundings | None = None, **facts: An
     Raises:
         BeamSlurmError: it cannot be made; then nothing is left of it.
     """
-    profile = request.profile
+    profile, task = request.profile, request.task
     files, known = record.make(request, around or surroundings.gather(request))
     return runs.create(
         request.run,
@@ -71,17 +86,19 @@ def prepare(request: JobRequest, around: Surroundings | None = None, **facts: An
             **files,
             attach.SHELL: os.fsencode(job.shell(request)),
             "node.pyz": node_program(),
+            **({PROGRAM: after_program()} if task else {}),
         },
         {
             "profile": profile.name,
-            "framework": profile.framework.name,
+            "framework": task.name if task else profile.framework.name,
             "executor": "local" if request.local else "slurm",
             "output": request.launch.output,
             "checkpoints": request.launch.checkpoints,
             "sentinel": request.launch.sentinel,
             "nodes": profile.hardware.nodes,
             "gpus_per_node": profile.hardware.gpus_per_node,
-            "steps": profile.recipe.steps,
+            "steps": task.steps if task else profile.recipe.steps,
+            **({"task": dict(task.facts)} if task else {}),
             **known,
             **facts,
         },

@@ -447,3 +447,15 @@ def test_where_all_is_well_nobody_waits(
     WRITERS[layout](tmp_path, 20)
     WRITERS[layout](tmp_path, 40)
     assert checkpoint.mend(layout, str(tmp_path))[0].step == 40
+
+
+def test_what_an_evaluation_has_kept_counts_as_its_checkpoint(tmp_path: Path) -> None:
+    """Each whole line behind the first is a response."""
+    assert checkpoint.latest("evaluate", str(tmp_path)).step is None
+    path = tmp_path / "responses.jsonl"
+    path.write_bytes(b"")
+    assert checkpoint.latest("evaluate", str(tmp_path)).step == 0
+    path.write_bytes(b'{"settings": {}}\n{"id": "1"}\n{"id": "2"}\n{"id": "3", "te')
+    found, done = checkpoint.mend("evaluate", str(tmp_path))
+    assert (found.step, found.path, done) == (2, str(path), [])
+    assert path.read_bytes().endswith(b'"te')  # the evaluation itself puts it in order

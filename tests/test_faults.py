@@ -472,9 +472,8 @@ def test_a_daemon_of_slurm_that_is_restarted_does_not_matter(faults: Faults, dae
     faults.clean(run)
 
 
-@pytest.mark.parametrize(
-    "times", [pytest.param(1, marks=pytest.mark.exhaustive), 2], ids=["scancel", "scancel twice"]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("times", [1, 2], ids=["scancel", "scancel twice"])
 def test_scancel_ends_it_for_good(faults: Faults, times: int) -> None:
     run = faults.train()
     faults.reach(run, 3)

@@ -143,3 +143,13 @@ def test_the_guard_ends_a_run_that_was_over_when_its_first_node_died(
     assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
     assert called.read_text() == "scancel 17\n"
     assert attempts.outcome(str(path))["next"] is None
+
+
+def test_what_waits_for_the_run_follows_it_into_its_next_job(tmp_path: Path, called: Path) -> None:
+    """``submit --then``: a conversion that waits for the success of a job that is given back."""
+    path = attempt(tmp_path)
+    (tmp_path / again.FOLLOWERS).write_text("21\n")
+    assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
+    calls = called.read_text().splitlines()
+    assert "scontrol update jobid=21 dependency=afterok:18" in calls
+    assert calls[-1] == "scancel 17"

@@ -37,8 +37,14 @@ def profile(command: F) -> F:
 
 def settings(command: F) -> F:
     """The same for a command that may do without a profile."""
+    command = changes(command)
     for name, (_, kind, text) in reversed(SHORT.items()):
         command = click.option(f"--{name.replace('_', '-')}", type=kind, help=text)(command)
+    return command
+
+
+def changes(command: F) -> F:
+    """--site and --set."""
     command = click.option(
         "--set",
         "settings",

@@ -11,6 +11,8 @@ import click
 from beam_slurm.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from beam_slurm.job import JobRequest
     from beam_slurm.schema import Profile
 
@@ -39,6 +41,7 @@ class Dashed(click.Command):
 @click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="--dry-run writes it here.")
 @click.option("--force", is_flag=True, help="Submit although the plan has errors.")
+@click.option("--then", "following", help="After its success: convert, or convert,evaluate.")
 @click.option("--wait", is_flag=True, help="Stay until it is over; its exit code is the run's.")
 @click.option("--local", is_flag=True, help="Run on this machine, without Slurm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's id, job and folder as JSON.")
@@ -47,6 +50,7 @@ def submit(
     dry_run: bool,
     output: Path | None,
     force: bool,
+    following: str | None,
     wait: bool,
     local: bool,
     as_json: bool,
@@ -68,7 +72,12 @@ def submit(
         raise click.UsageError("--output goes with --dry-run")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
-    offer(request, dry_run, force, wait, as_json, output)
+    planned = []
+    if following is not None:
+        from beam_slurm.posttraining import then
+
+        planned = then.plan(request, then.parse(following))
+    offer(request, dry_run, force, wait, as_json, output, planned)
 
 
 def offer(
@@ -78,11 +87,13 @@ def offer(
     wait: bool,
     as_json: bool,
     output: Path | None = None,
+    planned: Sequence[JobRequest] = (),
     **more: Any,
 ) -> None:
     """Submit a request or print its script, after all that is to be said about it.
 
-    The flags are those of ``submit``; ``more`` is for ``submit.submit``.
+    The flags are those of ``submit``; ``planned`` follows its success; ``more`` is for
+    ``submit.submit``.
     """
     import os
 
@@ -91,7 +102,7 @@ def offer(
 
     if as_json and dry_run:
         raise click.UsageError("--json tells of a run, and --dry-run makes none")
-    fits = _check_plan(request.profile, stop=not (dry_run or force))
+    fits = bool(request.task) or _check_plan(request.profile, stop=not (dry_run or force))
     _warn(checks.unused(request))
     _warn(checks.mailless(request))
     if dry_run:
@@ -108,7 +119,7 @@ def offer(
             sys.stdout.buffer.write(script)
             sys.stdout.flush()
         return
-    _send(request, wait, as_json, **more)
+    _send(request, planned, wait, as_json, **more)
 
 
 def _check_plan(profile: Profile, stop: bool) -> bool:
@@ -144,20 +155,31 @@ def _warn(text: str | None) -> None:
         click.echo(text, err=True)
 
 
-def _send(request: JobRequest, wait: bool, as_json: bool, **more: Any) -> None:
+def _send(
+    request: JobRequest, planned: Sequence[JobRequest], wait: bool, as_json: bool, **more: Any
+) -> None:
     """Submit, say so, and stay if that is wished."""
     import json
 
     from beam_slurm import submit as room
 
     run = room.submit(request, **more)
+    behind = []
+    if planned:
+        from beam_slurm.posttraining import then
+
+        behind = then.follow(run, planned)
     manifest = run.manifest
     if as_json:
         facts = {"run": run.id, "job": manifest.get("job"), "folder": str(run.path)}
+        if behind:
+            facts["then"] = [each.id for each in behind]
         click.echo(json.dumps(facts))
     else:
         job_id = manifest.get("job")
         click.echo(f"{run.id}  " + (f"job {job_id}" if job_id else f"process {manifest['pid']}"))
+        for each in behind:
+            click.echo(f"then    {each.id}  job {each.manifest['job']}")
         click.echo(f"folder  {run.path}")
         if not wait:
             click.echo(f"next    beam-slurm status {run.id}  |  beam-slurm logs {run.id} -f")
@@ -166,4 +188,8 @@ def _send(request: JobRequest, wait: bool, as_json: bool, **more: Any) -> None:
 
         from beam_slurm.progress import watch
 
-        sys.exit(watch(run, Console(stderr=as_json)))
+        console = Console(stderr=as_json)
+        code = watch(run, console)
+        for each in behind if code == 0 else ():
+            code = code or watch(each, console)
+        sys.exit(code)

@@ -89,6 +89,8 @@ def sources(run: Run) -> list[Path]:
 
 def not_read(run: Run) -> str:
     """What to tell the user when ``reader`` has none for a run."""
+    if "task" in run.manifest:
+        return "no training, so there is no course of metrics; its lines: beam-slurm logs"
     return (
         f"this version of beam-slurm reads no metrics of {run.manifest.get('framework')} runs; "
         f"its own logs are in {run.output} and in beam-slurm logs"

@@ -20,6 +20,9 @@ KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 
 SILENT = re.compile(r"Unable to contact|timed out|Connection (?:refused|reset)|Zero Bytes")
 
+# Jobs that wait for this run's success, in its folder.
+FOLLOWERS = "followers"
+
 Fields = Dict[str, str]
 
 
@@ -75,13 +78,29 @@ def chain(script: str, exclude: Iterable[str], folder: str) -> Tuple[str, str]:
         code, said = _ask(["sbatch", *options, script], folder)
         match = re.search(r"^(\d+)(?:;[\w.-]+)?\s*\Z", said, re.M)
         if code == 0 and match:
+            _bring_along(folder, match.group(1))
             return match.group(1), ""
         if not SILENT.search(said) or time.monotonic() > deadline:
             return "", said
         time.sleep(PAUSE)
         others = jobs_of(folder)
         if others:
+            _bring_along(folder, others[0])
             return others[0], ""
+
+
+def _bring_along(folder: str, job: str) -> None:
+    """What waits for this job's success waits for that of its successor."""
+    try:
+        with open(os.path.join(folder, FOLLOWERS)) as file:
+            waiting = file.read().split()
+    except OSError:
+        return
+    for follower in waiting:
+        words = ["scontrol", "update", "jobid=" + follower, "dependency=afterok:" + job]
+        code, said = _patiently(words)
+        if code:
+            events.say("job %s does not wait for job %s: %s" % (follower, job, said))
 
 
 def cancel(job: str) -> None:

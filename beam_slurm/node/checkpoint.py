@@ -36,6 +36,8 @@ FRESH = 120.0  # seconds after which every node sees what was written
 POLL = 2.0  # seconds until a folder is listed again
 PATIENCE = 60.0  # seconds that a network file system may take to show what is there
 
+EVALUATION = "evaluate"
+
 NOTHING = Found(None, None, [], None)
 
 
@@ -63,16 +65,34 @@ def latest(layout: str, folder: str) -> Found:
     """The checkpoint in ``folder`` that a framework would go on from.
 
     Args:
-        layout: nemo-rl, skyrl, miles or demo.
+        layout: nemo-rl, skyrl, miles or demo; or evaluate, whose steps are its responses.
         folder: where the framework saves; may be missing.
     """
     if not os.path.isdir(folder):
         return NOTHING
+    if layout == EVALUATION:
+        return _responses(folder)
     try:
         plan = LAYOUTS[layout]
         return (_tracked if plan.tracker else _highest)(plan, folder)
     except OSError as error:
         return Found(None, None, ["%s cannot be read: %s" % (folder, error.strerror)], None)
+
+
+def _responses(folder: str) -> Found:
+    """How many responses an evaluation has kept: the whole lines of its file behind the first."""
+    path = os.path.join(folder, "responses.jsonl")
+    try:
+        with open(path, "rb") as file:
+            kept = max(sum(line.endswith(b"\n") for line in file) - 1, 0)
+    except OSError:
+        return NOTHING
+    return Found(kept, path, [], kept)
+
+
+def numbered(layout: str, folder: str) -> Dict[int, str]:
+    """Paths of all checkpoints in ``folder``, whole or not, by the number in their names."""
+    return _numbered(folder, LAYOUTS[layout].name) if os.path.isdir(folder) else {}
 
 
 def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, List[str]]:
@@ -86,7 +106,7 @@ def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, L
     the tracker names it. So what was written just now and looks wrong is looked at again first.
 
     Args:
-        layout: nemo-rl, skyrl, miles or demo.
+        layout: nemo-rl, skyrl, miles or demo; or evaluate, whose steps are its responses.
         folder: where the framework saves; may be missing.
         patience: seconds until what looks wrong is taken to be so.
 
@@ -95,7 +115,7 @@ def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, L
     """
     done = []  # type: List[str]
     problem = []
-    if os.path.isdir(folder):
+    if os.path.isdir(folder) and layout != EVALUATION:  # which puts its own file in order
         try:
             deadline = time.monotonic() + patience
             while time.monotonic() < deadline and _may_settle(LAYOUTS[layout], folder):
@@ -252,7 +272,7 @@ LAYOUTS: Dict[str, Layout] = {
     "skyrl": Layout("global_step_%d", _skyrl_damage, "latest_ckpt_global_step.txt"),
     # Ids of rollouts count from 0: the checkpoint of id N has N + 1 rollouts behind it.
     "miles": Layout("iter_%07d", _miles_damage, "latest_checkpointed_iteration.txt", counts_from=0),
-    "demo": Layout("step_%d", _demo_damage, unfinished=r"tmp_step_\d+", passes_over=True),
+    "demo": Layout("step_%06d", _demo_damage, unfinished=r"tmp_step_\d+", passes_over=True),
 }
 
 

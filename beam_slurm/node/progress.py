@@ -80,6 +80,8 @@ TABLES: Dict[str, List[Tuple[Pattern[str], str]]] = {
         (r"stopping early after step (?P<n>\d{1,9}) of (?P<of>\d{1,9}): asked to", "stops"),
         (r"final held-out accuracy ", "finishes"),
     ),
+    # after.pyz: a response is a step.
+    "evaluate": _table("", (r"(?P<n>\d{1,9})/(?P<of>\d{1,9}) responses\b", "done")),
 }
 
 

@@ -48,8 +48,13 @@ def request(
     Raises:
         BeamSlurmError: the record does not hold all that it takes; with what is missing.
     """
-    _check(record)
-    resolved = _restore(record, settings)
+    if "task" in record.manifest:
+        kind = record.manifest.get("framework")
+        raise BeamSlurmError(
+            f"{record.run.id} is no training",
+            remedy=f"beam-slurm {kind} does it again; beam-slurm status {record.run.id}: of what",
+        )
+    resolved = restored(record, settings)
     return job.make_request(
         resolved, overrides=record.overrides or (), local=_local(record), root=root
     )
@@ -123,7 +128,17 @@ def _check(record: Record) -> None:
         )
 
 
-def _restore(record: Record, settings: Sequence[tuple[Key, str]] = ()) -> Resolved:
+def restored(record: Record, settings: Sequence[tuple[Key, str]] = ()) -> Resolved:
+    """The profile that a run was submitted with.
+
+    Args:
+        record: the run.
+        settings: what is to be otherwise.
+
+    Raises:
+        BeamSlurmError: the record does not hold it, or not as this version reads it.
+    """
+    _check(record)
     folder = record.run.path
     try:
         return profiles.restore(folder / PROFILE, record.shipped, record.places, settings)
@@ -146,7 +161,7 @@ def _script(record: Record) -> list[str]:
     folder, name = compare.place(record)
     today = str(
         job.make_request(
-            _restore(record),
+            restored(record),
             overrides=record.overrides or (),
             local=_local(record),
             run_id=name,

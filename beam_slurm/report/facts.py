@@ -63,6 +63,13 @@ class Facts:
         return attempts.job(self.attempts, self.manifest.get("job"))
 
     @property
+    def followers(self) -> list[Run]:
+        """What was submitted to follow this run, see ``submit --then``."""
+        told = self.manifest.get("then")
+        names = [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
+        return [Run(self.run.path.parent / name) for name in names]
+
+    @property
     def blamed(self) -> list[str]:
         """Nodes that further attempts leave out."""
         return sorted({name for it in self.attempts for name in it.outcome.get("blamed") or []})

@@ -8,10 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from beam_slurm.attempts import read_json
 from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
-from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left
+from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left, state_of
 from beam_slurm.report.phases import missing
+from beam_slurm.runs import Run
 from beam_slurm.state import State
 
 COLOURS = {
@@ -112,12 +114,20 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     rows += _attempts(facts)
     rows += _measured(facts)
     rows += outcome(facts)
+    rows += [("then", _follower(run)) for run in facts.followers]
     rows.append(("folder", str(facts.run.path)))
     rows += [("moved", said) for said in moved(facts.run, facts.state.ended)]
     if facts.run.log:
         rows.append(("log", str(facts.run.log)))
     rows.append(("next", "\n".join(next_steps(facts))))
     return rows
+
+
+def _follower(run: Run) -> Text:
+    """A job that waits for the run, or has followed it, and how it stands."""
+    found = state_of(run)
+    why = f": {text.safe(found.why)}" if found.why and found.word != "succeeded" else ""
+    return Text.assemble(f"{text.safe(run.id)}  ", label(found), why)
 
 
 def phases(facts: Facts) -> Text:
@@ -134,8 +144,25 @@ def phases(facts: Facts) -> Text:
     return shown
 
 
+def _scores(facts: Facts) -> list[tuple[str, RenderableType]]:
+    """What an evaluation has found; nothing of a conversion, which measures nothing."""
+    scores = read_json(facts.run.output / "summary.json").get("scores")
+    rows: list[tuple[str, RenderableType]] = []
+    for name, found in scores.items() if isinstance(scores, dict) else ():
+        if not isinstance(found, dict) or not isinstance(found.get("value"), int | float):
+            continue
+        low, high = found.get("low"), found.get("high")
+        told = text.number(found["value"])
+        if isinstance(low, int | float) and isinstance(high, int | float):
+            told += f"  95 % interval {text.number(low)} to {text.number(high)}"
+        rows.append((text.safe(name), told))
+    return rows
+
+
 def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
     history = facts.history
+    if "task" in facts.manifest:
+        return _scores(facts)
     if history is None:
         return [("metrics", facts.no_metrics)]
     rows: list[tuple[str, RenderableType]] = []

@@ -1,0 +1,31 @@
+"""The one error of what runs after training."""
+
+from __future__ import annotations
+
+
+class Problem(Exception):
+    """What went wrong, where, why, and what to do about it.
+
+    ``__main__`` turns it into text and exit code 2; the command line into its own error.
+
+    Args:
+        what: one line, what went wrong.
+        where: file, folder or line that it is about.
+        why: the cause as far as it is known.
+        do: what the user can do about it.
+    """
+
+    def __init__(self, what: str, where: str = "", why: str = "", do: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.do = do
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.why:
+            text += f"\n  why: {self.why}"
+        if self.do:
+            text += f"\n  do:  {self.do}"
+        return text

@@ -1,0 +1,321 @@
+"""A Hugging Face folder of Beam: proved complete, and its files' hashes.
+
+The proof reads names, sizes and headers, so 1 TB takes as long as opening its few hundred files.
+The hashes read everything, in as many threads as there are processors: hashlib lets others run.
+Everything here speaks of files by their names in the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from beam_slurm.after import architecture, headers
+from beam_slurm.after.architecture import Tensor
+from beam_slurm.after.errors import Problem
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # Beam's is one of Hugging Face tokenizers
+SUMS = "SHA256SUMS"
+
+SHOWN = 3  # names of one kind that are told
+THREADS = 16  # at most: what one node can make of shared storage
+BLOCK = 16 << 20  # bytes read at once
+
+# As sha256sum writes and reads a line; it escapes names with these characters, we refuse them.
+LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+UNLISTED = re.compile(r"[\\\x00-\x1f]")
+
+Progress = Callable[[int, int], None]
+"""Called after each file with the bytes that are done and those of all files."""
+
+
+@dataclass
+class _Weights:
+    """What the shards hold.
+
+    Attributes:
+        tensors: by name; of one that is there twice, the first.
+        promised: names that the index states.
+        problems: of index and shards.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    promised: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+
+def prove(folder: Path) -> list[str]:
+    """What keeps ``folder`` from being a complete checkpoint of Beam, as sentences; empty: nothing.
+
+    Complete: the configuration is Beam's, a tokenizer is there, every shard is whole and is what
+    the index says of it, and together they hold each tensor of the architecture once, with its
+    shape and dtype, and no other. What the index states in bytes is not compared: exporters copy
+    it from the model that was trained.
+    """
+    try:
+        os.scandir(f"{folder}/.").close()  # a path into it: its files can be opened too
+    except OSError as error:
+        return [f"{folder} cannot be read: {error.strerror}"]
+    problems = [problem for name in TOKENIZER for problem in _unread(folder / name)]
+    weights = _weights(folder)
+    try:
+        config = _object(folder / CONFIG)
+        wanted = architecture.tensors(config)
+        ordinary = architecture.dtype(config)
+    except Problem as problem:
+        return [*problems, f"{CONFIG}: {problem.what}", *weights.problems]
+    problems += weights.problems
+    if weights.problems and not weights.tensors:
+        return problems  # no shard could be read: that none of its tensors is there goes unsaid
+    return problems + _differences(wanted, weights, ordinary)
+
+
+def hashes(folder: Path, progress: Progress | None = None) -> dict[str, str]:
+    """Name in the folder to SHA-256, of every file in it but the hidden and the list itself.
+
+    Hidden files are notes of tools: those of a download, or a network file system's leftovers.
+
+    Raises:
+        Problem: a file cannot be read, or sha256sum could not list its name as it is.
+    """
+    names = _names(folder)
+    for name in names:
+        if UNLISTED.search(name):
+            raise Problem(
+                f"a file's name has a backslash or a control character: {name!r}",
+                where=str(folder),
+                do="rename it",
+            )
+    return _hash(folder, names, progress)
+
+
+def write_hashes(folder: Path, progress: Progress | None = None) -> None:
+    """Write ``SHA256SUMS``, so that ``sha256sum -c SHA256SUMS`` works in the folder.
+
+    Raises:
+        Problem: as ``hashes`` does, or the list cannot be written.
+    """
+    found = hashes(folder, progress)
+    text = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+    passing = folder / f".{SUMS}.tmp"
+    try:
+        passing.write_bytes(os.fsencode(text))
+        passing.replace(folder / SUMS)
+    except OSError as error:
+        raise Problem(
+            "the hash list cannot be written", where=str(folder), why=str(error.strerror)
+        ) from None
+
+
+def read_hashes(folder: Path) -> dict[str, str]:
+    """What ``SHA256SUMS`` says: name in the folder to SHA-256.
+
+    Raises:
+        Problem: it is not there, cannot be read, or has a line of another form.
+    """
+    path = folder / SUMS
+    try:
+        text = os.fsdecode(path.read_bytes())
+    except OSError as error:
+        raise Problem(
+            "the hash list cannot be read", where=str(path), why=str(error.strerror)
+        ) from None
+    found = {}
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        match = LINE.fullmatch(line)
+        name = Path(match[2] if match else "/")
+        if not match or name.is_absolute() or ".." in name.parts:
+            raise Problem("the line is no hash and a name in this folder", where=f"{path}:{number}")
+        found[name.as_posix()] = match[1]
+    return found
+
+
+def check_hashes(folder: Path, progress: Progress | None = None) -> list[str]:
+    """How ``folder`` differs from its ``SHA256SUMS``, as sentences; empty: not at all.
+
+    Raises:
+        Problem: the list cannot be read, or a file.
+    """
+    listed = read_hashes(folder)
+    there = _names(folder)
+    found = _hash(folder, [name for name in there if name in listed], progress)
+    lost = sorted(listed.keys() - found.keys())
+    added = [name for name in there if name not in listed]
+    problems = [f"not there any more: {_few(lost)}"] if lost else []
+    problems += [f"{name} has changed" for name in found if found[name] != listed[name]]
+    return problems + ([f"not in {SUMS}: {_few(added)}"] if added else [])
+
+
+def _weights(folder: Path) -> _Weights:
+    weights = _Weights()
+    try:
+        shards = _shards(folder)
+    except Problem as problem:
+        weights.problems.append(f"{INDEX}: {problem.what}")
+        return weights
+    weights.promised = {name for names in shards.values() for name in names}
+    missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
+    if missing:
+        weights.problems.append(
+            f"{len(missing)} of {len(shards)} shards are not there: {_few(missing)}"
+        )
+    for shard in sorted(shards.keys() - missing):
+        _take(folder / shard, shards[shard], weights)
+    strays = sorted({path.name for path in folder.glob("*.safetensors")} - shards.keys())
+    if strays:
+        weights.problems.append(
+            f"not in the index, and read by some engines all the same: {_few(strays)}"
+        )
+    return weights
+
+
+def _shards(folder: Path) -> dict[str, set[str]]:
+    """Each shard's tensors as the index states them; of a single file without index, none.
+
+    Raises:
+        Problem: there are no weights, or the index is none.
+    """
+    if not (folder / INDEX).exists():
+        if not (folder / SINGLE).exists():
+            raise Problem(f"neither it nor {SINGLE} is there", where=INDEX)
+        return {SINGLE: set()}
+    names = _object(folder / INDEX).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise Problem("it has no weight_map", where=INDEX)
+    shards: dict[str, set[str]] = {}
+    for tensor, shard in names.items():
+        # A shard is a file of this folder: a path could lead anywhere.
+        if not isinstance(shard, str) or not re.fullmatch(r"[^/]+\.safetensors", shard):
+            raise Problem(f"{tensor} is in {shard!r}, which is no shard's name", where=INDEX)
+        shards.setdefault(shard, set()).add(tensor)
+    return shards
+
+
+def _take(path: Path, promised: set[str], weights: _Weights) -> None:
+    """Add what lies in one shard, and what is wrong with it, to ``weights``."""
+    try:
+        held = headers.read(path)
+    except Problem as problem:
+        weights.problems.append(f"{path.name}: {problem.what}")
+        return
+    told = {
+        "lacks tensors that the index says are in it": sorted(promised - held.keys()),
+        "holds tensors that another shard holds too": sorted(held.keys() & weights.tensors.keys()),
+        "holds tensors that the index does not name": (
+            sorted(held.keys() - weights.promised) if weights.promised else []
+        ),
+    }
+    weights.problems += [
+        f"{path.name} {what}: {_few(names)}" for what, names in told.items() if names
+    ]
+    weights.tensors = {**held, **weights.tensors}
+
+
+def _differences(wanted: dict[str, Tensor], weights: _Weights, ordinary: str) -> list[str]:
+    """How the tensors that are there differ from the architecture's."""
+    found = weights.tensors
+    # A tensor that the index promises and its shard lacks, or a shard that is not whole, is told.
+    missing = [name for name in wanted if name not in found and name not in weights.promised]
+    extra = sorted(found.keys() - wanted.keys())
+    shapes, dtypes = [], []
+    for name, want in wanted.items():
+        have = found.get(name, want)
+        if have.shape != want.shape:
+            shapes.append(f"{name} ({list(have.shape)}, not {list(want.shape)})")
+        rounded = name.endswith(architecture.ROUTER) and have.dtype == ordinary
+        if have.dtype != want.dtype and not rounded:
+            dtypes.append(f"{name} ({have.dtype}, not {want.dtype})")
+    told = {
+        "not there": missing,
+        "none of the architecture's": extra,
+        "of another shape than config.json says": shapes,
+        "of another dtype than config.json says": dtypes,
+    }
+    return [
+        f"{len(names)} of {len(wanted)} tensors are {what}: {_few(names)}"
+        for what, names in told.items()
+        if names
+    ]
+
+
+def _unread(path: Path) -> list[str]:
+    """Why a JSON file cannot be used, as a list of at most one sentence."""
+    try:
+        _object(path)
+    except Problem as problem:
+        return [f"{path.name}: {problem.what}"]
+    return []
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        return headers.parse(path.read_bytes())
+    except FileNotFoundError:
+        raise Problem("it is not there", where=str(path)) from None
+    except OSError as error:
+        raise Problem(f"it cannot be read: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise Problem(f"it is no JSON object: {error}", where=str(path)) from None
+
+
+def _names(folder: Path) -> list[str]:
+    """All files in ``folder``, however deep, but hidden ones and the hash list."""
+    found = []
+    for at, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(at, name).relative_to(folder) for name in names if not name.startswith(".")]
+    return sorted(path.as_posix() for path in found if path != Path(SUMS))
+
+
+def _raise(error: OSError) -> None:
+    raise Problem("the folder cannot be read", where=error.filename, why=str(error.strerror))
+
+
+def _hash(folder: Path, names: list[str], progress: Progress | None) -> dict[str, str]:
+    found = {}
+    done = 0
+    with ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as pool:
+        try:
+            sizes = {name: (folder / name).stat().st_size for name in names}
+            running = {pool.submit(_sha256, folder / name): name for name in names}
+            for future in as_completed(running):
+                name = running[future]
+                found[name] = future.result()
+                done += sizes[name]
+                if progress:
+                    progress(done, sum(sizes.values()))
+        except OSError as error:
+            raise Problem(
+                "a file cannot be read",
+                where=error.filename or str(folder),
+                why=str(error.strerror),
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error nobody waits for the rest
+    return {name: found[name] for name in names}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    block = bytearray(BLOCK)
+    view = memoryview(block)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            digest.update(view[:count])
+    return digest.hexdigest()
+
+
+def _few(names: Iterable[str]) -> str:
+    """The first of ``names``, and how many there are beside them."""
+    known = list(names)
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return ", ".join(known[:SHOWN]) + more

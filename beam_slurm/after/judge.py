@@ -1,0 +1,158 @@
+"""math-verify in a process of its own, which can be ended.
+
+Whether two expressions are the same has no bound in time: of a tower of powers sympy computes
+every digit. math-verify's own limit is a signal: it works in the main thread only, and not while
+Python computes one such number. So a process compares, one pair a line, and is ended if it takes
+too long; the next pair starts another. It also ends when whoever started it does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import resource
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from importlib import metadata
+
+from beam_slurm.after.errors import Problem
+
+LIMIT = 5.0  # seconds for one comparison; an honest one takes milliseconds
+START = 300.0  # seconds to import sympy, which from shared storage may be slow
+MEMORY = 4 * 1024**3  # bytes of address space that a comparison may take
+
+
+class Judge:
+    """Compares answers; for any number of threads, one comparison at a time.
+
+    Args:
+        limit: seconds that a comparison may take.
+    """
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._version = ""
+        atexit.register(self.close)
+
+    def version(self) -> str:
+        """The version of math-verify.
+
+        Raises:
+            Problem: it cannot be imported.
+        """
+        with self._lock:
+            self._started()
+            return self._version
+
+    def same(self, gold: str, given: str) -> bool:
+        """Whether ``given`` is the answer ``gold``; False if that cannot be told in time.
+
+        Raises:
+            Problem: math-verify cannot be imported.
+        """
+        with self._lock:
+            process = self._started()
+            told = _exchange(process, json.dumps([gold, given]), self._limit)
+            if not told:
+                self._end()
+            return told == "true"
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        with self._lock:
+            self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            # The first pair is no question: the answer to it is the version.
+            told = _exchange(self._process, "", START)
+            greeting = json.loads(told) if told else {"why": "it does not start"}
+            if "version" not in greeting:
+                self._end()
+                raise Problem(
+                    "answers cannot be checked here: math-verify does not work",
+                    why=greeting["why"],
+                    do="install math-verify in the image: pip install math-verify",
+                )
+            self._version = greeting["version"]
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _exchange(process: subprocess.Popen[bytes], line: str, limit: float) -> str:
+    """The line that ``process`` says to ``line``; "" if it has died or says none in time."""
+    assert process.stdin
+    assert process.stdout
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(line.encode() + b"\n")
+        process.stdin.flush()
+    until = time.monotonic() + limit
+    told = b""
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while not told.endswith(b"\n"):
+            if not ready.select(max(0.0, until - time.monotonic())):
+                return ""
+            some = os.read(process.stdout.fileno(), 65536)
+            if not some:
+                return ""
+            told += some
+    return told.decode().strip()
+
+
+def serve() -> None:
+    """The process: a pair a line in, ``true`` or ``false`` a line out; first, what it is."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing that a library prints is taken for an answer
+    sys.stdin.readline()
+    try:
+        import math_verify  # noqa: F401
+
+        print(json.dumps({"version": metadata.version("math-verify")}), file=answers)
+    except Exception as error:
+        print(json.dumps({"why": f"{type(error).__name__}: {error}"}), file=answers)
+        return
+    logging.disable()  # math-verify tells of each answer that it cannot read
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    for line in sys.stdin:
+        print(json.dumps(same(*json.loads(line))), file=answers)
+
+
+def same(gold: str, given: str) -> bool:
+    """Whether ``given`` is the answer ``gold``, without a limit of time."""
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    how = [LatexExtractionConfig(boxed_match_priority=0)]
+    try:
+        expected, found = (
+            parse(rf"\boxed{{{text}}}", how, parsing_timeout=None) for text in (gold, given)
+        )
+        return bool(verify(expected, found, timeout_seconds=None))
+    except Exception:  # of a model's text anything may come; what cannot be read is not right
+        return False
+
+
+if __name__ == "__main__":
+    serve()

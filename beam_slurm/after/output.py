@@ -1,0 +1,201 @@
+"""A conversion's output folder: not there, or whole and proved.
+
+What is written lies in ``DIR.part`` until it is proved. The file ``.conversion.json`` in it says
+what it is made of, and is locked meanwhile: an interrupted conversion of the same checkpoint goes
+on, one of another is cleared away, and two never write to one folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from beam_slurm.after import folder
+from beam_slurm.after.errors import Problem
+
+MARK = ".conversion.json"  # hidden: no hash is made of it
+
+
+def part_of(output: Path) -> Path:
+    return output.with_name(output.name + ".part")
+
+
+def check(output: Path, need: int) -> None:
+    """Refuse an output folder that is in use or has no room; nothing is made.
+
+    Args:
+        need: bytes that will be written.
+
+    Raises:
+        Problem: it holds something, is no folder, is being written, or its disk has less free.
+    """
+    try:
+        _check_unused(output)
+        have = _free(output) + _written(part_of(output))
+    except OSError as error:
+        raise Problem(
+            "the output folder cannot be used", where=str(output), why=str(error)
+        ) from None
+    if have < need:
+        raise Problem(
+            "there is not enough space for the conversion",
+            where=str(output),
+            why=f"it needs {need / 1e9:,.1f} GB, and {have / 1e9:,.1f} GB are free",
+            do="free space, or give a folder elsewhere with -o",
+        )
+
+
+def _check_unused(output: Path) -> None:
+    if output.is_dir() and any(output.iterdir()):
+        raise Problem(
+            "the output folder is not empty",
+            where=str(output),
+            do="give another folder with -o, or remove this one",
+        )
+    part = part_of(output)
+    for path in (output, part):
+        if path.exists() and not path.is_dir():
+            raise Problem("the output is there and no folder", where=str(path))
+    if part.is_dir() and any(part.iterdir()):
+        if not (part / MARK).is_file():
+            raise Problem(
+                "the output folder cannot be made",
+                where=str(part),
+                why=f"it holds something that is of no conversion: it has no {MARK}",
+                do="remove it, or give another folder with -o",
+            )
+        with (part / MARK).open("r+b") as mark:
+            _lock(mark, part)
+
+
+class Incomplete(Problem):
+    """What was written lacks something; it stays as ``DIR.part``, for whoever wants to know why."""
+
+
+@contextmanager
+def begin(output: Path, origin: dict[str, Any]) -> Iterator[Path]:
+    """The folder to write to, locked; what an earlier conversion of ``origin`` left is in it.
+
+    An error in what is converted leaves no folder, an interruption does.
+
+    Args:
+        origin: what the output is made of, as JSON has it.
+    """
+    part = part_of(output)
+    try:
+        part.mkdir(parents=True, exist_ok=True)
+        with (part / MARK).open("a+b") as mark:
+            _lock(mark, part)
+            mark.seek(0)
+            if mark.read().decode(errors="replace") != _text(origin):
+                for entry in part.iterdir():
+                    if entry.name != MARK:
+                        _remove(entry)
+                mark.truncate(0)
+                mark.write(_text(origin).encode())
+                mark.flush()
+            for passing in part.glob("*.tmp"):
+                passing.unlink()  # what was being written when it was broken off
+            try:
+                yield part
+            except Incomplete:
+                raise
+            except Problem:
+                shutil.rmtree(part)
+                raise
+    except OSError as error:
+        raise Problem(
+            "the conversion was broken off",
+            where=str(part),
+            why=str(error),
+            do="start it again: it goes on from what is there",
+        ) from None
+
+
+def finish(output: Path, prove: Callable[[Path], list[str]]) -> None:
+    """Prove what was written, note every file's hash and give the folder its name.
+
+    Raises:
+        Incomplete: with what it lacks.
+    """
+    part = part_of(output)
+    problems = prove(part)
+    if problems:
+        raise Incomplete(
+            "the conversion is not complete",
+            where=str(part),
+            why="; ".join(problems[:5]) + ("; …" if len(problems) > 5 else ""),
+            do="look at the lines above; nothing has its final name",
+        )
+    folder.write_hashes(part, _say)
+    for path in [*part.rglob("*"), part]:
+        _flush(path)
+    part.rename(output)
+    (output / MARK).unlink()  # until then this is a conversion that can go on
+
+
+def copy_companions(model: Path, part: Path, tokenizer_only: bool = False) -> None:
+    """All that belongs to a model and is no weights: configuration, tokenizer, chat template.
+
+    Args:
+        tokenizer_only: without configuration, which an adapter takes from its model.
+    """
+    weights = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+    tokenizer = ("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "chat_template")
+    for entry in sorted(model.iterdir()):
+        wanted = entry.name.startswith(tokenizer) if tokenizer_only else entry.name != folder.SUMS
+        if entry.is_file() and wanted and not entry.name.endswith(weights):
+            shutil.copyfile(entry, part / entry.name)
+
+
+def _say(done: int, total: int) -> None:
+    print(f"hashed: {done / 1e9:,.1f} of {total / 1e9:,.1f} GB", flush=True)
+
+
+def _lock(mark: IO[bytes], part: Path) -> None:
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Problem(
+            "the output folder is in use",
+            where=str(part),
+            why="another conversion is writing to it",
+            do="wait for its end, or give another folder with -o",
+        ) from None
+    except OSError:
+        pass  # a file system without locks: Lustre mounted so
+
+
+def _text(origin: dict[str, Any]) -> str:
+    return json.dumps(origin, sort_keys=True) + "\n"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _free(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _written(part: Path) -> int:
+    return sum(path.stat().st_size for path in part.rglob("*") if path.is_file())
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,85 @@
+"""The job that makes a Hugging Face folder of a checkpoint, or a checkpoint of such a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from beam_slurm import frameworks
+from beam_slurm.after import convert
+from beam_slurm.after import output as written
+from beam_slurm.after.errors import Problem
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.frameworks.launch import Missing
+from beam_slurm.posttraining.source import Source
+from beam_slurm.profiles import Resolved
+from beam_slurm.task import Task
+
+Target = Literal["hf", "megatron"]
+
+
+def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> Task:
+    """One conversion.
+
+    Args:
+        source: the checkpoint, or the Hugging Face folder.
+        to: what is made of it.
+        output: the folder to make; left out, ``hf/step_N`` beside the checkpoints.
+        merge_lora: adapters become part of the weights.
+
+    Raises:
+        BeamSlurmError: the checkpoint is not whole or of another model, the output is in use, or
+            there is no room for it.
+    """
+    target = (output or source.path.parent.parent / to / f"step_{source.step}").absolute()
+    base = base_model(source.resolved)
+    asked = convert.Request(
+        source.framework, source.path, to, Path(base) if base else None, target, merge_lora
+    )
+    try:
+        if source.there:
+            convert.check(asked)
+        else:
+            written.check(target, 0)
+    except Problem as problem:
+        raise refusal(problem) from problem
+    return Task(
+        name="convert",
+        label=to,
+        reads={"--checkpoint": str(source.path), **({"--base": base} if base else {})},
+        words=(
+            f"--framework={source.framework}",
+            f"--to={to}",
+            *(["--merge-lora"] if merge_lora else []),
+        ),
+        output=str(target),
+        steps=1,
+        facts={**facts(source), "output": str(target)},
+    )
+
+
+def facts(source: Source) -> dict[str, Any]:
+    """What the manifest of a job says of the checkpoint that it is about."""
+    return {
+        "run": source.run.id if source.run else None,
+        "checkpoint": str(source.path),
+        "step": source.step,
+        "framework": source.framework,
+    }
+
+
+def refusal(problem: Problem) -> BeamSlurmError:
+    """What a program of the job would say of it, said before there is one."""
+    return BeamSlurmError(
+        problem.what,
+        where=problem.where or None,
+        why=problem.why or None,
+        remedy=problem.do or None,
+    )
+
+
+def base_model(resolved: Resolved) -> str | None:
+    """The Hugging Face folder that training began with, as the hosts see it."""
+    missing = Missing()
+    found = frameworks.launch(resolved, "/run", missing, ()).model
+    return None if missing.items else found

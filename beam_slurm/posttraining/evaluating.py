@@ -1,0 +1,144 @@
+"""The job that scores a model on a set of problems, the same way whoever trained it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from beam_slurm import frameworks
+from beam_slurm.after import model, problems
+from beam_slurm.after.errors import Problem
+from beam_slurm.frameworks import demo
+from beam_slurm.frameworks.launch import Missing
+from beam_slurm.posttraining.converting import facts, refusal
+from beam_slurm.posttraining.source import Source
+from beam_slurm.profiles import Resolved
+from beam_slurm.schema import Recipe
+from beam_slurm.task import Task
+
+# Of a GPU's memory; the rest is the cache of keys and values, and what the engine itself takes.
+WEIGHTS_SHARE = 0.9
+
+BF16 = 2 * 501_267_599_808  # bytes of Beam's weights
+
+COMMON = "aime2025"  # all published recipes score themselves on it, each in its own way
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is asked.
+
+    Attributes:
+        set: name of the problems.
+        data: their file or folder; None of a published set, which lies where it was prepared.
+        samples: responses to each problem.
+        max_tokens: of a response.
+        temperature, top_p, seed: how they are drawn.
+    """
+
+    set: str
+    data: Path | None
+    samples: int = 8
+    max_tokens: int = 4096
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Settings:
+        """What is asked where nobody says: as published, but never more than the run trained on."""
+        own = recipe.evaluation
+        common = COMMON in own.sets
+        samples = cls.samples if common else own.responses_per_problem
+        return cls(
+            COMMON if common else own.sets[0],
+            None,
+            samples=samples,
+            max_tokens=min(cls.max_tokens, recipe.response_tokens or cls.max_tokens),
+            temperature=0.0 if samples == 1 else cls.temperature,  # one response: the likeliest
+        )
+
+
+def task(source: Source, settings: Settings, output: Path | None) -> Task:
+    """One evaluation.
+
+    Args:
+        source: the Hugging Face folder.
+        settings: how the model is asked.
+        output: where responses and scores go; left out, a folder beside the model's.
+
+    Raises:
+        BeamSlurmError: model or problems are not whole; said before any GPU is taken.
+    """
+    target = (output or source.path.parent / f"{source.path.name}-{settings.set}").absolute()
+    try:
+        if source.there:
+            model.look(source.path)
+        data = settings.data or _prepared(source.resolved, settings.set)
+        questions = problems.read(data, name="" if settings.data else settings.set)
+    except Problem as problem:
+        raise refusal(problem) from problem
+    nodes = _nodes(source)
+    gpus = source.resolved.profile.hardware.gpus_per_node
+    return Task(
+        name="evaluate",
+        label=settings.set,
+        nodes=nodes,
+        reads={"--model": str(source.path), "--data": str(data)},
+        words=(
+            f"--set={settings.set}",
+            f"--samples={settings.samples}",
+            f"--max-tokens={settings.max_tokens}",
+            f"--temperature={settings.temperature:g}",
+            f"--top-p={settings.top_p:g}",
+            f"--seed={settings.seed}",
+            # The demo's GPUs are stand-ins, and vLLM wants real ones.
+            *(
+                ["--engine=transformers"]
+                if source.framework == "demo"
+                else [f"--tensor-parallel={gpus}", f"--pipeline-parallel={nodes}"]
+            ),
+        ),
+        output=str(target),
+        steps=len(questions) * settings.samples,
+        keeps=True,
+        facts={**facts(source), "set": settings.set},
+    )
+
+
+def _prepared(resolved: Resolved, name: str) -> Path:
+    """Where ``prepare`` has put a published set for the profile's framework."""
+    if resolved.profile.framework.name == "demo":
+        return (demo.EXAMPLES / "grpo_digits").resolve() / f"{name}.jsonl"
+    missing = Missing()
+    folder = frameworks.prepare(resolved, missing).datasets
+    if not folder or missing.items:
+        raise Problem(
+            f"nobody has said where the problems of {name} lie",
+            why="site.paths.datasets is not set" if missing.items else "the demo has none",
+            do="give a file with --data FILE",
+        )
+    return problems.known(name, Path(folder))
+
+
+def _nodes(source: Source) -> int:
+    """Nodes that hold the model's weights, with room for what generating takes."""
+    hardware = source.resolved.profile.hardware
+    if source.framework == "demo" or not hardware.gpu_memory_gb:
+        return 1
+    files = source.path.glob("*.safetensors") if source.there else ()
+    weights = sum(path.stat().st_size for path in files) or BF16
+    room = hardware.gpu_memory_gb * 1e9 * hardware.gpus_per_node * WEIGHTS_SHARE
+    return max(math.ceil(weights / room), 1)
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """An evaluation's scores; {} while there are none."""
+    try:
+        found = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

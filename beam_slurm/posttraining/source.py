@@ -1,0 +1,193 @@
+"""Which checkpoint is meant, and how the run that wrote it was launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from beam_slurm import runs
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.job import JobRequest
+from beam_slurm.node import checkpoint
+from beam_slurm.profiles import Resolved
+from beam_slurm.records import rerun
+from beam_slurm.records.record import Record
+from beam_slurm.runs import Run
+from beam_slurm.yamlfile import Key
+
+Settings = Sequence[tuple[Key, str]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a conversion or an evaluation begins with.
+
+    Attributes:
+        resolved: the profile of the run that trained: its site, image and GPUs.
+        path: the checkpoint, as the hosts see it.
+        run: the run that wrote it; None of one that was named by its folder.
+        step: training steps behind it; None if nobody knows.
+        there: it can be looked at; else another job will make it first.
+    """
+
+    resolved: Resolved
+    path: Path
+    run: Run | None
+    step: int | None
+    there: bool = True
+
+    @property
+    def framework(self) -> str:
+        """Whose checkpoint it is."""
+        return self.resolved.profile.framework.name
+
+    @property
+    def name(self) -> str:
+        """Of the jobs that are made of it: the run's, or the folder's."""
+        return self.run.id if self.run else re.sub(r"[^A-Za-z0-9._-]", "-", self.path.name)
+
+
+def find(
+    name: str,
+    root: Path,
+    step: int | None = None,
+    resolved: Resolved | None = None,
+    settings: Settings = (),
+) -> Source:
+    """The newest whole checkpoint of a run, that of a ``step``, or one in a folder.
+
+    Args:
+        name: a run, or, with ``resolved``, the folder of a checkpoint or of several.
+        root: where run folders lie.
+        step: training steps behind it; left out, the newest.
+        resolved: the profile of a run that would have written it.
+        settings: what is to be otherwise than the run was launched.
+
+    Raises:
+        BeamSlurmError: there is none, or it is not whole.
+    """
+    if resolved is not None:
+        return _in_folder(resolved, Path(name).absolute(), step)
+    if Path(name).is_dir() and not (Path(name) / runs.MANIFEST).is_file():
+        raise BeamSlurmError(
+            f"{name} is no run",
+            why="how its checkpoint is read and on which nodes, a profile must say",
+            remedy="add --profile NAME, as it was trained with",
+        )
+    run = runs.find(name, root)
+    resolved = rerun.restored(Record(run), settings)
+    if run.checkpoints is None:
+        raise BeamSlurmError(f"{run.id} has saved no checkpoints")
+    path, found = _whole(resolved.profile.framework.name, run.checkpoints, step, run.id)
+    return Source(resolved, path, run, found)
+
+
+def _in_folder(resolved: Resolved, path: Path, step: int | None) -> Source:
+    layout = checkpoint.LAYOUTS[resolved.profile.framework.name]
+    pattern = re.sub("%.*d", r"(\\d+)", layout.name)
+    match = re.fullmatch(pattern, path.name)
+    if match:
+        _refuse_damaged(resolved.profile.framework.name, path.parent, int(match[1]))
+        return Source(resolved, path, None, int(match[1]) + 1 - layout.counts_from)
+    whole, found = _whole(resolved.profile.framework.name, path, step, str(path))
+    return Source(resolved, whole, None, found)
+
+
+def _whole(framework: str, folder: Path, step: int | None, whose: str) -> tuple[Path, int]:
+    """(the checkpoint of a step or the newest one, its steps)."""
+    layout = checkpoint.LAYOUTS[framework]
+    if step is None:
+        found = checkpoint.latest(framework, str(folder))
+        if found.path is None or found.step is None:
+            raise BeamSlurmError(
+                f"there is no whole checkpoint of {whose}",
+                where=str(folder),
+                why="; ".join(found.problems) or None,
+            )
+        return Path(found.path), found.step
+    number = step - 1 + layout.counts_from
+    return _refuse_damaged(framework, folder, number), step
+
+
+def _refuse_damaged(framework: str, folder: Path, number: int) -> Path:
+    """The checkpoint of that number.
+
+    Raises:
+        BeamSlurmError: it is not there, or not whole.
+    """
+    there = checkpoint.numbered(framework, str(folder))
+    if number not in there:
+        known = ", ".join(map(str, there)) or "none"
+        raise BeamSlurmError(
+            f"there is no checkpoint {checkpoint.LAYOUTS[framework].name % number}",
+            where=str(folder),
+            remedy=f"there are {known}",
+        )
+    if damage := checkpoint.LAYOUTS[framework].damage(str(folder), there[number], number):
+        raise BeamSlurmError("the checkpoint is not whole", where=there[number], why=damage)
+    return Path(there[number])
+
+
+def last(request: JobRequest) -> Source:
+    """The checkpoint that a run will have saved when it is over.
+
+    Raises:
+        BeamSlurmError: it saves none.
+    """
+    profile, folder = request.profile, request.launch.checkpoints
+    if folder is None:
+        raise BeamSlurmError(
+            f"{profile.name} saves no checkpoints",
+            remedy="--save-every N, or leave out --then",
+        )
+    layout = checkpoint.LAYOUTS[profile.framework.name]
+    name = layout.name % (profile.recipe.steps - 1 + layout.counts_from)
+    path = Path(folder) / name
+    return Source(request.resolved, path, Run(request.run), profile.recipe.steps, there=False)
+
+
+def model(
+    name: str,
+    root: Path,
+    step: int | None = None,
+    resolved: Resolved | None = None,
+    settings: Settings = (),
+) -> Source:
+    """A Hugging Face folder: one by its path, that of a conversion, or a run's newest one.
+
+    Args are those of ``find``; ``name`` may be a conversion's run, too.
+
+    Raises:
+        BeamSlurmError: there is none.
+    """
+    if resolved is not None:
+        return Source(resolved, Path(name).absolute(), None, step)
+    run = runs.find(name, root)
+    resolved = rerun.restored(Record(run), settings)
+    task = run.manifest.get("task")
+    if isinstance(task, dict) and "output" in task:
+        return Source(resolved, Path(task["output"]), run, task.get("step"))
+    folder = hf_folder(run)
+    there = {
+        int(match[1]): path
+        for path in (folder.glob("step_*") if folder else ())
+        if (match := re.fullmatch(r"step_(\d+)", path.name))
+    }
+    wanted = step if step is not None else max(there, default=None)
+    if wanted not in there:
+        which = f"of step {step} " if step is not None else ""
+        raise BeamSlurmError(
+            f"no checkpoint {which}of {run.id} has been converted",
+            where=str(folder) if folder else None,
+            remedy=f"beam-slurm convert {run.id}"
+            + (f" --step {step}" if step is not None else "")
+            + " --wait, and then this again",
+        )
+    return Source(resolved, there[wanted], run, wanted)
+
+
+def hf_folder(run: Run) -> Path | None:
+    """Where the conversions of a run's checkpoints go unless they are told otherwise."""
+    return run.checkpoints.parent / "hf" if run.checkpoints else None

@@ -1,0 +1,84 @@
+"""What a job does with a checkpoint instead of training: it converts it, or evaluates it.
+
+The script, the nodes, Ray and the container are those of the run that trained; what is started on
+the head is ``after.pyz`` in place of the training entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from beam_slurm.frameworks.launch import Launch
+from beam_slurm.mounts import Mount
+
+PROGRAM = "after.pyz"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One conversion or evaluation.
+
+    Attributes:
+        name: the verb of ``after.pyz``.
+        label: the last word of the job's name.
+        reads: option -> file or folder that it reads, as the hosts see it.
+        words: more for its command line.
+        output: where it writes, as the hosts see it; its option is ``--output``.
+        steps: how many it counts to.
+        nodes: how many nodes it runs on.
+        keeps: what it has done is kept: another attempt goes on behind it.
+        facts: what the manifest says of it.
+    """
+
+    name: Literal["convert", "evaluate"]
+    label: str
+    reads: Mapping[str, str]
+    words: tuple[str, ...]
+    output: str
+    steps: int
+    nodes: int = 1
+    keeps: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def launch(self, trained: Launch, run: str) -> Launch:
+        """How it is started where ``trained`` was: in that image, with those folders."""
+        mounts = list(trained.mounts)
+        contained = trained.container is not None
+        options = []
+        for option, path in {**self.reads, "--output": self.output}.items():
+            options.append(f"{option}={_inside(path, mounts) if contained else path}")
+        return replace(
+            trained,
+            title=f"{trained.title}, {self.name}",
+            entry=("python", f"{run}/{PROGRAM}", self.name, *options, *self.words),
+            workdir=run,
+            # A conversion's folder must not be there before it is whole: the mark of the run that
+            # writes into a folder goes elsewhere then.
+            output=self.output if self.keeps else f"{run}/output",
+            mounts=tuple(mounts),
+            withheld=(),
+            dashboard=False,
+            scratch=None,
+            model=self.reads.get("--model"),
+            checkpoints=self.output if self.keeps else None,
+            sentinel=None,
+            stop="interval",
+            resume=(),
+            save_by="",
+        )
+
+
+def _inside(path: str, mounts: list[Mount]) -> str:
+    """Where a container sees a path of the host; what it does not see is mounted too."""
+    at = PurePosixPath(path)
+    holding = [mount for mount in mounts if at.is_relative_to(mount.source)]
+    if not holding:
+        # A folder that is to be made cannot be mounted itself: the one that holds it can.
+        parent = str(at.parent)
+        mounts.append(Mount(parent, parent))
+        return path
+    best = max(holding, key=lambda mount: len(mount.source))
+    return str(PurePosixPath(best.target) / at.relative_to(best.source))

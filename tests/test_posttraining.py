@@ -1,0 +1,183 @@
+"""Conversions and evaluations as jobs: which checkpoint, which script, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+from test_after_convert import CPU, demo_model, in_files, save_distributed
+from test_job import driver_words
+from test_rerun import make, root  # noqa: F401 - a fixture
+
+from beam_slurm.after import demo
+from beam_slurm.cli import cli
+from beam_slurm.errors import BeamSlurmError
+from beam_slurm.runs import Run
+
+pytestmark = pytest.mark.usefixtures("no_site")
+
+Trained = Callable[..., Run]
+
+
+def call(*words: str) -> Result:
+    result = CliRunner().invoke(cli, [*words])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models with a tiny Beam, whose trained weights lie beside it."""
+    folder = tmp_path_factory.mktemp("models")
+    base = demo_model.build_policy(1, CPU)
+    base.save_pretrained(folder / "Beam")
+    demo.tokenizer().save_pretrained(folder / "Beam")
+    save_distributed(in_files(base, folder / "other"), folder / "weights")
+    return folder
+
+
+@pytest.fixture
+def trained(root: Path, models: Path) -> Callable[..., Run]:  # noqa: F811
+    """Makes a run of b300-colocated with whole checkpoints of these steps."""
+
+    def made(*steps: int) -> Run:
+        run = make(
+            root,
+            "recipe.checkpoint.enabled=true",
+            f"site.paths.outputs={root.parent}/outputs",
+            f"site.paths.models={models}",
+        )
+        assert run.checkpoints
+        for step in steps:
+            folder = run.checkpoints / f"step_{step}"
+            shutil.copytree(models / "weights", folder / "policy" / "weights")
+            (folder / "training_info.json").write_text("{}")
+        return run
+
+    return made
+
+
+def entry(script: str) -> list[str]:
+    return [word.decode() for word in driver_words(script)]
+
+
+def test_a_conversion_is_launched_as_the_run_was(root: Path, trained: Trained) -> None:  # noqa: F811
+    run = trained(20, 40)
+    script = call("convert", run.id, "--dry-run", "--runs", str(root)).stdout
+    words = entry(script)
+    at = words.index("convert")
+    assert words[at - 2 : at] == ["python", words[at - 1]]
+    assert words[at - 1].endswith("/after.pyz")
+    output = f"/root/shared_data/{run.id}"
+    assert words[at + 1 :] == [
+        f"--checkpoint={output}/checkpoints/step_40",
+        "--base=/root/models/Beam",
+        f"--output={output}/hf/step_40",
+        "--framework=nemo-rl",
+        "--to=hf",
+    ]
+    assert "#SBATCH --nodes=1\n" in script
+    assert f"#SBATCH --job-name={run.id}-hf\n" in script
+    assert "nemo.sqsh" in script  # the image that it was trained in
+    shellcheck = ["shellcheck", "--shell=bash", "-"]
+    assert subprocess.run(shellcheck, input=script, text=True, check=False).returncode == 0
+
+
+def test_the_step_may_be_named(root: Path, trained: Trained) -> None:  # noqa: F811
+    run = trained(20, 40)
+    words = entry(call("convert", run.id, "--step=20", "--dry-run", "--runs", str(root)).stdout)
+    assert any(word.endswith("/hf/step_20") for word in words)
+    with pytest.raises(BeamSlurmError, match="no checkpoint step_30") as caught:
+        call("convert", run.id, "--step=30", "--runs", str(root))
+    assert "there are 20, 40" in (caught.value.remedy or "")
+
+
+def test_what_is_not_whole_is_refused_before_any_job(root: Path, trained: Trained) -> None:  # noqa: F811
+    run = trained(20, 40)
+    assert run.checkpoints
+    (run.checkpoints / "step_40" / "training_info.json").unlink()
+    with pytest.raises(BeamSlurmError, match="is not whole") as caught:
+        call("convert", run.id, "--step=40", "--runs", str(root))
+    assert "training_info.json" in (caught.value.why or "")
+    assert sorted(root.iterdir()) == [run.path]
+
+
+def test_an_output_that_holds_something_is_refused(root: Path, trained: Trained) -> None:  # noqa: F811
+    run = trained(20)
+    taken = root.parent / "taken"
+    taken.mkdir()
+    (taken / "model.safetensors").touch()
+    with pytest.raises(BeamSlurmError, match="the output folder is not empty"):
+        call("convert", run.id, "-o", str(taken), "--runs", str(root))
+
+
+def test_a_run_without_checkpoints(root: Path) -> None:  # noqa: F811
+    run = make(root)
+    with pytest.raises(BeamSlurmError, match="has saved no checkpoints"):
+        call("convert", run.id, "--runs", str(root))
+    with pytest.raises(BeamSlurmError, match="no checkpoint of"):
+        call("evaluate", run.id, "--set=aime2025", "--runs", str(root))
+
+
+def test_a_folder_needs_a_profile(root: Path) -> None:  # noqa: F811
+    with pytest.raises(BeamSlurmError, match="is no run") as caught:
+        call("convert", str(root.parent), "--runs", str(root))
+    assert "--profile" in (caught.value.remedy or "")
+
+
+def converted(folder: Path) -> Path:
+    """As much of a Hugging Face folder as is looked at before the queue."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["BeamForCausalLM"]}))
+    save_file({"x": torch.zeros(1)}, folder / "model.safetensors")
+    return folder
+
+
+def test_an_evaluation_takes_the_nodes_that_the_weights_need(
+    root: Path,  # noqa: F811
+    trained: Trained,
+) -> None:
+    run = trained(20)
+    assert run.checkpoints
+    converted(run.checkpoints.parent / "hf" / "step_20")
+    data = root.parent / "mine.jsonl"
+    data.write_text('{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n')
+    words = ("evaluate", run.id, "--set=mine", f"--data={data}", "--samples=4")
+    script = call(*words, "--dry-run", "--runs", str(root)).stdout
+    found = entry(script)
+    at = found.index("evaluate")
+    assert f"--model=/root/shared_data/{run.id}/hf/step_20" in found[at:]
+    assert f"--data={data}" in found[at:]  # mounted, for the container does not see it otherwise
+    assert {"--samples=4", "--max-tokens=4096", "--tensor-parallel=8", "--pipeline-parallel=1"} <= {
+        *found[at:]
+    }
+    assert f"{data.parent}:{data.parent}" in script
+    assert "--steps=8" in script
+    assert "--framework=evaluate" in script
+    data.write_text('{"question": "1+1"}\n')
+    with pytest.raises(BeamSlurmError, match="has no answer") as caught:
+        call(*words, "--runs", str(root))
+    assert caught.value.where == f"{data}:1"
+
+
+@pytest.mark.parametrize("text", ["evaluate", "convert,convert", "report", ""])
+def test_a_chain_that_cannot_be(text: str) -> None:
+    with pytest.raises(BeamSlurmError, match="is no chain"):
+        call("submit", "--profile=demo", f"--then={text}", "--dry-run")
+
+
+def test_a_chain_is_planned_before_anything_is_submitted(root: Path) -> None:  # noqa: F811
+    words = ("submit", "--profile=demo", "--then=convert,evaluate")
+    with pytest.raises(BeamSlurmError, match="saves no checkpoints"):
+        call(*words, "--set=recipe.checkpoint.enabled=false")
+    with pytest.raises(BeamSlurmError, match="--then needs Slurm"):
+        call(*words, "--nodes=1", "--local")
+    assert not root.exists()
