@@ -12,26 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tinymodels import TINY
 
 from beam_slurm.after.architecture import Tensor, dtype, tensors
 from beam_slurm.after.errors import Problem
 from beam_slurm.plan.architecture import BEAM
-
-TINY: dict[str, Any] = {
-    "model_type": "beam",
-    "architectures": ["BeamForCausalLM"],
-    "dtype": "bfloat16",
-    "vocab_size": 11,
-    "hidden_size": 8,
-    "intermediate_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 2,
-    "num_experts": 4,
-    "moe_intermediate_size": 3,
-    "mlp_layer_types": ["dense", "sparse"],
-}
 
 Saved = Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Tensor]]]
 

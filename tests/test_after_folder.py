@@ -16,28 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tinymodels import TINY
 
 from beam_slurm.after import __main__ as after
 from beam_slurm.after import folder, headers
 from beam_slurm.after.architecture import Tensor, tensors
 from beam_slurm.after.errors import Problem
 
-CONFIG: dict[str, Any] = {
-    "model_type": "beam",
-    "architectures": ["BeamForCausalLM"],
-    "dtype": "bfloat16",
-    "vocab_size": 11,
-    "hidden_size": 8,
-    "intermediate_size": 6,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 2,
-    "num_experts": 4,
-    "moe_intermediate_size": 3,
-    "mlp_layer_types": ["dense", "sparse"],
-}
-ALL = tensors(CONFIG)
+ALL = tensors(TINY)
 FIRST, SECOND, THIRD = (f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3))
 
 EMBEDDING = "model.embed_tokens.weight"  # in the first shard
@@ -92,7 +78,7 @@ def model(tmp_path: Path) -> Path:
     """A complete folder."""
     path = tmp_path / "Beam"
     path.mkdir()
-    (path / "config.json").write_text(json.dumps(CONFIG))
+    (path / "config.json").write_text(json.dumps(TINY))
     (path / "tokenizer.json").write_text('{"version": "1.0"}')
     (path / "tokenizer_config.json").write_text("{}")
     save(path, plan())
@@ -127,7 +113,7 @@ def test_one_file_needs_no_index(model: Path) -> None:
 def test_what_transformers_saves_is_complete(model: Path, kind: str, largest: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers", minversion="5.24")
-    values = {key: value for key, value in CONFIG.items() if key not in ("model_type", "dtype")}
+    values = {key: value for key, value in TINY.items() if key not in ("model_type", "dtype")}
     made = transformers.BeamForCausalLM._from_config(
         transformers.BeamConfig(**values), dtype=getattr(torch, kind)
     )
@@ -222,7 +208,7 @@ def test_a_tensor_twice_in_one_header_is_named(model: Path) -> None:
 
 
 def test_many_tensors_are_counted_and_three_are_named(model: Path) -> None:
-    (model / "config.json").write_text(json.dumps({**CONFIG, "dtype": "float32"}))
+    (model / "config.json").write_text(json.dumps({**TINY, "dtype": "float32"}))
     said = only(folder.prove(model))
     assert said.startswith(f"{len(ALL) - 2} of {len(ALL)} tensors are of another dtype")
     assert said.endswith(f" and {len(ALL) - 5} more")
@@ -377,7 +363,7 @@ def test_a_file_that_is_missing_or_cut_off_is_named(model: Path, name: str) -> N
 
 
 def test_another_architecture_is_named(model: Path) -> None:
-    (model / "config.json").write_text(json.dumps({**CONFIG, "model_type": "qwen3_moe"}))
+    (model / "config.json").write_text(json.dumps({**TINY, "model_type": "qwen3_moe"}))
     assert only(folder.prove(model)) == (
         "config.json: the model is of another architecture than Beam: "
         'model_type is "qwen3_moe", not beam'

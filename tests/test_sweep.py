@@ -45,6 +45,14 @@ def only(launch: Launch) -> Folder:
     return folder.open_folder(path)
 
 
+def begun(launch: Launch, name: str, mode: str) -> Folder:
+    """A sweep whose points do as the test's driver is told."""
+    launch.environment["MODE"] = mode
+    done = launch.call("sweep", name)
+    assert done.returncode == 0, done.stderr
+    return only(launch)
+
+
 def long(launch: Launch, *words: str) -> subprocess.CompletedProcess[str]:
     """The command line for what takes minutes."""
     return subprocess.run(
@@ -125,10 +133,7 @@ def test_cancel_of_a_point_and_of_a_sweep(launch: Launch) -> None:
     """Of the last point above all: its job has the array's own number."""
     text = '"over": {"--n={}": [1, 2, 3, 4]}\nmax_parallel: 3\n'
     name = write(launch, text, nodes=1, gpus=1, entry=DRIVER)
-    launch.environment["MODE"] = "sleep"
-    done = launch.call("sweep", name)
-    assert done.returncode == 0, done.stderr
-    of = only(launch)
+    of = begun(launch, name, "sleep")
     array = of.content.chunks[0].job
     for at in range(3):
         launch.started(of.run(at))
@@ -162,10 +167,7 @@ def test_a_point_is_requeued_alone_and_warned(launch: Launch) -> None:
     """What the node side tells the controller is about its own task, whatever its number."""
     text = '"over": {"--n={}": [1, 2]}\n'
     name = write(launch, text, nodes=1, gpus=1, entry=DRIVER)
-    launch.environment["MODE"] = "hold"
-    done = launch.call("sweep", name)
-    assert done.returncode == 0, done.stderr
-    of = only(launch)
+    of = begun(launch, name, "hold")
     array = of.content.chunks[0].job
     for at in range(2):
         launch.started(of.run(at))
@@ -219,9 +221,7 @@ def test_signals_reach_the_supervisor(launch: Launch) -> None:
     """Slurm's warning before the time limit goes to the batch script's own process."""
     text = '"over": {"--n={}": [1, 2]}\n'
     name = write(launch, text, nodes=1, gpus=1, entry=DRIVER)
-    launch.environment["MODE"] = "hold"
-    assert launch.call("sweep", name).returncode == 0
-    of = only(launch)
+    of = begun(launch, name, "hold")
     array = of.content.chunks[0].job
     launch.started(of.run(1))
     launch.cluster.run(["scancel", "--batch", "--signal=USR1", f"{array}_1"])

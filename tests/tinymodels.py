@@ -33,6 +33,23 @@ SHAPE: dict[str, Any] = {
     "initializer_range": 0.2,  # so that weights, and not only the seed, decide what is likely
 }
 
+# The least that a Beam can be, as its config.json has it.
+TINY: dict[str, Any] = {
+    "model_type": "beam",
+    "architectures": ["BeamForCausalLM"],
+    "dtype": "bfloat16",
+    "vocab_size": 11,
+    "hidden_size": 8,
+    "intermediate_size": 6,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 2,
+    "num_experts": 4,
+    "moe_intermediate_size": 3,
+    "mlp_layer_types": ["dense", "sparse"],
+}
+
 
 def sums(path: Path) -> Path:
     """``SUMS`` as problems."""
