@@ -228,7 +228,7 @@ def test_an_unknown_profile_is_said_with_its_line(tmp_path: Path, no_site: None)
     ("text", "pair", "line", "key"),
     [
         ("over:\n  recipe.learning_rate: [1e-4, 1e-3]\n", "0 and 1", 4, "recipe.learning_rate"),
-        ('over:\n  "--n={}": [1, 2]\nseeds: [1, 2]\n', "0 and 1", 5, "recipe.seed"),
+        ("over:\n  recipe.steps: [1, 2]\n  recipe.seed: [3, 4]\n", "0 and 1", 5, "recipe.seed"),
         (
             'points:\n  - {"--n={}": 1}\n  - {"--n={}": 2}\n  - {"--n={}": 1, recipe.seed: 5}\n',
             "0 and 2",

@@ -12,7 +12,7 @@ from beam_slurm import checks, job, measure, plan, profiles, resume, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.profiles import Resolved
-from beam_slurm.sweep.file import SEED, Sweep, split
+from beam_slurm.sweep.file import Sweep, split
 from beam_slurm.sweep.folder import Directive
 from beam_slurm.sweep.points import Point, expand, settings, words
 from beam_slurm.yamlfile import Key
@@ -180,20 +180,21 @@ def _outputs_differ(planned: Sequence[Planned]) -> None:
 
 
 def _scripts_differ(sweep: Sweep, planned: Sequence[Planned]) -> None:
-    """Raise if two points would run the same: what is varied does not reach the entry."""
-    seen: dict[str, Point] = {}
+    """Raise if two points would run the same: what is varied does not reach the entry.
+
+    Two seeds are two runs even so: without one, an entry draws other numbers each time.
+    """
+    seen: dict[tuple[str, int | None], Point] = {}
     for each in planned:
         point = each.point
         script = job.render(each.request).replace(each.request.run.name, "RUN")
-        other = seen.setdefault(script, point)
+        other = seen.setdefault((script, point.seed), point)
         if other is point:
             continue
         pair = {**other.values, **point.values}
         keys = [key for key in pair if other.values.get(key) != point.values.get(key)]
-        if point.seed != other.seed:
-            keys.append(SEED)
-        origin = {**other.origin, **point.origin}
-        at = origin.get([*keys, *point.values][0], ("seeds",))
+        first = next(iter([*keys, *point.values]), "")
+        at = {**other.origin, **point.origin}.get(first, ("points",))
         why = "they have the same values"
         if keys:
             why = f"their scripts do not differ: {', '.join(keys)} changes no word of the entry"
