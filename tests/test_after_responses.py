@@ -111,6 +111,13 @@ def test_an_empty_file_is_begun(path: Path) -> None:
     assert read(path)[1] == [response(0, 0)]
 
 
+def test_settings_under_which_nothing_came_about_bind_nobody(path: Path) -> None:
+    """The model was not to be loaded, and is now, by another version."""
+    Responses(path, {**SETTINGS, "seed": 1})
+    Responses(path, SETTINGS).append([response(0, 0)])
+    assert read(path) == ({**SETTINGS, "stop": [1, 2]}, [response(0, 0)])
+
+
 def test_other_settings_are_refused_with_the_difference(path: Path) -> None:
     Responses(path, SETTINGS).append(all_of(1))
     problem = refused(path, {**SETTINGS, "temperature": 0.6, "seed": 1})

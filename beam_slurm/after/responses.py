@@ -64,7 +64,11 @@ class Responses:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and path.stat().st_size:
                 found, responses = read(path)
-                _same(path, found, wanted)
+                if responses:
+                    _same(path, found, wanted)
+                elif found != wanted:  # the last one came to nothing: there is nothing to mix
+                    path.unlink()
+                    self._write([{HEADER: VERSION, "settings": wanted}])
                 self._cut()
                 self._done = {(made.id, made.sample): made for made in responses}
             else:
