@@ -181,3 +181,28 @@ def test_a_chain_is_planned_before_anything_is_submitted(root: Path) -> None:  #
     with pytest.raises(BeamSlurmError, match="--then needs Slurm"):
         call(*words, "--nodes=1", "--local")
     assert not root.exists()
+
+
+def test_the_way_back_begins_with_a_hugging_face_folder(models: Path, root: Path) -> None:  # noqa: F811
+    """Of the demo it makes its own checkpoint, which needs no Bridge."""
+    there = models / "Beam"
+    words = ("convert", str(there), "--profile=demo", "--to=megatron", "--dry-run")
+    found = entry(call(*words, "--runs", str(root)).stdout)
+    assert f"--checkpoint={there}" in found
+    assert f"--output={there}-megatron" in found
+    assert "--to=megatron" in found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--temperature=-1",), "-1.0 is not in the range"),
+        (("--top-p=0",), "0.0 is not in the range"),
+        (("--samples=0",), "0 is not in the range"),
+        (("--temperature=0",), "all samples are the same"),
+    ],
+)
+def test_sampling_that_makes_no_sense(words: tuple[str, ...], said: str) -> None:
+    result = call("evaluate", "x", "--set=mine", *words)
+    assert result.exit_code == 2
+    assert said in result.output

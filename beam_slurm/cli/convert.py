@@ -56,13 +56,9 @@ def convert(
 
     changes = profiles.parse_settings(settings)
     resolved = profiles.resolve(profile, site=site, settings=changes) if profile else None
-    found = source.find(
-        checkpoint,
-        profiles.runs_folder(folder),
-        step,
-        resolved,
-        changes,
-    )
+    # The way back begins with a Hugging Face folder, the way forth with a framework's checkpoint.
+    look = source.model if to == "megatron" else source.find
+    found = look(checkpoint, profiles.runs_folder(folder), step, resolved, changes)
     task = converting.task(found, to, output, merge_lora)
     request = posttraining.request(found, task, local=local, root=folder)
     offer(request, dry_run, force=False, wait=wait, as_json=as_json)

@@ -21,8 +21,8 @@ Examples:
 @click.option("--data", type=click.Path(path_type=Path), help="A JSONL or Parquet file of them.")
 @click.option("--samples", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--max-tokens", type=click.IntRange(1), default=4096, show_default=True)
-@click.option("--temperature", type=float, default=1.0, show_default=True)
-@click.option("--top-p", type=float, default=1.0, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0), default=1.0, show_default=True)
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="For responses and scores.")
 @click.option("--step", type=int, help="The converted checkpoint of that step.")
@@ -52,6 +52,8 @@ def evaluate(
 
     Responses are kept one by one: an evaluation that was interrupted goes on where it stopped.
     """
+    if sampling["temperature"] == 0 and sampling["samples"] > 1:
+        raise click.UsageError("at --temperature 0 all samples are the same: add --samples 1")
     from beam_slurm import posttraining, profiles
     from beam_slurm.cli.submit import offer
     from beam_slurm.posttraining import evaluating, source

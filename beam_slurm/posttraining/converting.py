@@ -24,14 +24,18 @@ def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> T
     Args:
         source: the checkpoint, or the Hugging Face folder.
         to: what is made of it.
-        output: the folder to make; left out, ``hf/step_N`` beside the checkpoints.
+        output: the folder to make; left out, ``hf/step_N`` beside the checkpoints, or a folder
+            beside the Hugging Face one.
         merge_lora: adapters become part of the weights.
 
     Raises:
         BeamSlurmError: the checkpoint is not whole or of another model, the output is in use, or
             there is no room for it.
     """
-    target = (output or source.path.parent.parent / to / f"step_{source.step}").absolute()
+    beside = source.path.with_name(f"{source.path.name}-megatron")
+    if to == "hf":
+        beside = source.path.parent.parent / to / f"step_{source.step}"
+    target = (output or beside).absolute()
     base = base_model(source.resolved)
     asked = convert.Request(
         source.framework, source.path, to, Path(base) if base else None, target, merge_lora
