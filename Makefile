@@ -3,7 +3,7 @@
 # make test    the suite, against that Slurm
 # make test-faults   every way in which a run can break there: half an hour
 # make test-all   all tests: an hour
-# make test-vllm   an evaluation with vLLM for real, on this machine's CPUs: ten minutes
+# make test-vllm   an evaluation with vLLM for real, on this machine's CPUs: five minutes with installing
 # make lint    ruff, mypy, import-linter, shellcheck
 # make bench   bring-up beside other launchers
 # make clean   remove the environment and everything that was made
