@@ -122,6 +122,11 @@ class Run:
         found = self.told("checkpoints")
         return self.here(found) if found else None
 
+    @property
+    def converted(self) -> Path | None:
+        """Where conversions of its checkpoints go unless they are told otherwise, as ``step_N``."""
+        return self.checkpoints.parent / "hf" if self.checkpoints else None
+
     @cached_property
     def writes(self) -> tuple[Path, ...]:
         """The folders that the framework writes into, wherever links lead."""

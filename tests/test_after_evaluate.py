@@ -76,6 +76,7 @@ def test_every_response_is_kept_and_scored(words, tmp_path: Path, capsys) -> Non
     summary = json.loads((output / evaluate.SUMMARY).read_text())
     assert summary["scores"]["avg@4"]["value"] == pytest.approx(right / len(found))
     assert summary["settings"]["versions"]["torch"] == torch.__version__
+    assert len(summary["wording"]) == 64
     said = capsys.readouterr().out
     assert "24 of 24 responses are to be generated" in said
     assert "24/24 responses, " in said

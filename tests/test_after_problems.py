@@ -260,3 +260,11 @@ def test_the_digest_is_another_for_every_change() -> None:
     ]
     assert len({problems.digest(questions) for questions in sets}) == len(sets)
     assert problems.digest(sets[0]) == problems.digest(list(sets[0]))
+
+
+def test_the_wording_is_the_same_whatever_ids_and_order() -> None:
+    first, second = Question("1", "q  r", "2"), Question("2", "s", "3")
+    ours = problems.wording([first, second])
+    assert problems.wording([Question("x", "s", "3"), Question("y", "q\nr", "2")]) == ours
+    for other in (Question("2", "s", "4"), Question("2", "S", "3"), Question("2", "q r", "3")):
+        assert problems.wording([first, other]) != ours

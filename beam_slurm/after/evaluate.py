@@ -82,7 +82,8 @@ def main(argv: list[str]) -> int:
             for done in _told(made, whole - len(missing), whole):
                 kept.append([_judged(*missing[done.request], done, tokenizer.text(done.tokens))])
         found = scores.score(kept.of(questions, args.samples)).as_dict()
-        _write(args.output / SUMMARY, {"settings": settings, "scores": found})
+        about = {"settings": settings, "wording": problems.wording(questions)}
+        _write(args.output / SUMMARY, {**about, "scores": found})
     print(f"{args.set}: avg@{args.samples} {found[f'avg@{args.samples}']['value']:.4f}", flush=True)
     return 0
 

@@ -133,6 +133,15 @@ def digest(questions: list[Question]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def wording(questions: list[Question]) -> str:
+    """A hash of questions and answers alone: the same for every file of the same problems.
+
+    Each framework keeps a set with ids and in an order of its own.
+    """
+    asked = sorted([" ".join(one.prompt.split()), one.answer] for one in questions)
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
 def _question(row: dict[str, Any], where: str, fallback: str) -> Question:
     prompt = _text(_first(row, PROMPTS, "question", where), where)
     bare = AFTER.sub("", BEFORE.sub("", prompt, count=1)).strip()

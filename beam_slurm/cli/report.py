@@ -14,6 +14,7 @@ EXAMPLES = """\b
 Examples:
   beam-slurm report b300-colocated-7c1f9e           table here, report.html and .png in its folder
   beam-slurm report lr-1e-6 lr-3e-6 -o compare      two runs over each other, in ./compare
+  beam-slurm report RUN_NEMO RUN_SKYRL RUN_MILES    three frameworks, scored alike
   beam-slurm report b300-colocated --json           the numbers, no figure
 """
 
@@ -31,19 +32,22 @@ Examples:
 def report(names: tuple[str, ...], output: Path | None, as_json: bool, folder: Path | None) -> None:
     """Draw runs: what they measured, beside what is published, and where their time went.
 
-    One page that needs nothing else, and one picture. Several runs are drawn over each other.
-    Without RUN: the newest one. Needs matplotlib: pip install 'beam-slurm[report]'.
+    One page that needs nothing else, and one picture. Several runs are drawn over each other,
+    whatever their frameworks; what beam-slurm evaluate has scored of their checkpoints stands
+    beside their own evaluations. Without RUN: the newest one. Needs matplotlib: pip install
+    'beam-slurm[report]'.
     """
     import json
 
     from beam_slurm import profiles, runs
     from beam_slurm.report import terminal, text
     from beam_slurm.report.asjson import as_json as plain
-    from beam_slurm.report.facts import gather_all
+    from beam_slurm.report.facts import gather_all, with_common
 
     root = profiles.runs_folder(folder)
     chosen = {run.path: run for run in (runs.find(name, root) for name in names or (None,))}
-    found, problem = gather_all(list(chosen.values()))
+    gathered, problem = gather_all(list(chosen.values()))
+    found = with_common(gathered, root)
     if problem:
         click.echo(f"note: from the runs' own files alone: {problem}", err=True)
     if as_json:
@@ -59,14 +63,23 @@ def report(names: tuple[str, ...], output: Path | None, as_json: bool, folder: P
 
 
 def write(found: list[Facts], folder: Path) -> dict[str, Path]:
-    """Page and picture in ``folder``, each whole or not at all; where they are."""
+    """Page and picture in ``folder``, each whole or not at all; where they are, by kind.
+
+    Of one run alone that has not trained but scored or converted a model, only the page.
+
+    Raises:
+        BeamSlurmError: matplotlib is absent, or the folder cannot be written.
+    """
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.report import figure, page, panel
     from beam_slurm.runs import write_whole
 
     shown = panel.shown(found)
-    files = {"page": page.html(shown).encode(), "figure": figure.png(shown)}
-    paths = {"page": folder / "report.html", "figure": folder / "report.png"}
+    files = {"page": page.html(shown).encode()}
+    if len(found) > 1 or "task" not in found[0].manifest:  # one that did not train has no curves
+        files["figure"] = figure.png(shown)
+    names = {"page": "report.html", "figure": "report.png"}
+    paths = {kind: folder / names[kind] for kind in files}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for kind, content in files.items():

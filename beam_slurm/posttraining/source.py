@@ -190,4 +190,4 @@ def model(
 
 def hf_folder(run: Run) -> Path | None:
     """Where the conversions of a run's checkpoints go unless they are told otherwise."""
-    return run.checkpoints.parent / "hf" if run.checkpoints else None
+    return run.converted

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from beam_slurm.report import attempts, hours
+from beam_slurm.report import attempts, common, hours
 from beam_slurm.report.courses import courses, step_seconds
 from beam_slurm.report.facts import Facts, next_steps, seconds_left
 
@@ -55,6 +55,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "queue_seconds": spent.queue,
         "nodes_up": [name for name, _ in facts.bring_up.up],
         "metrics": measured,
+        **({} if facts.common is None else {"common": list(map(common.as_json, facts.common))}),
         "no_metrics": facts.no_metrics or None,
         "outcome": facts.outcome or None,
         "log": str(facts.run.log) if facts.run.log else None,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from beam_slurm import attempts, metrics, slurm, state
 from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.metrics import History, kept
+from beam_slurm.report import common
+from beam_slurm.report.common import Scored
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.phases import BringUp, Phase
 from beam_slurm.runs import Run
@@ -26,6 +29,8 @@ class Facts:
     """Everything that is known of a run now.
 
     ``history`` is None where nobody here reads the framework's metrics; ``no_metrics`` says so.
+    ``common`` are the evaluations of its checkpoints, its own if it is one; None where nobody has
+    looked for them, see ``with_common``.
     """
 
     run: Run
@@ -35,6 +40,19 @@ class Facts:
     attempts: Sequence[Attempt]
     history: History | None
     no_metrics: str = ""
+    common: Sequence[Scored] | None = None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it has not trained a model but scored one."""
+        return self.manifest.get("framework") == common.TASK
+
+    @property
+    def trained(self) -> str | None:
+        """The run whose model it has scored or converted; None if nobody knows."""
+        task = self.manifest.get("task")
+        found = task.get("run") if isinstance(task, dict) else None
+        return found if isinstance(found, str) else None
 
     @property
     def attempt(self) -> Attempt | None:
@@ -180,6 +198,12 @@ def gather_all(found: Sequence[Run]) -> tuple[list[Facts], str]:
     known, problem = states(found)
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(pool.map(gather, found, known)), problem
+
+
+def with_common(found: Sequence[Facts], root: Path) -> list[Facts]:
+    """The same, each with the common evaluations that there are of it; see ``common.find``."""
+    scored = common.find([facts.run for facts in found], root)
+    return [replace(facts, common=its) for facts, its in zip(found, scored, strict=True)]
 
 
 def states(found: Sequence[Run]) -> tuple[list[State], str]:

@@ -184,7 +184,8 @@ def _steps(ax: Axes, runs: Sequence[Shown]) -> None:
     """An x axis of the steps that the runs have done."""
     at = [step.step for run in runs for step in run.history.steps]
     at += [e.step for run in runs for e in run.history.evaluations]
-    first, last = min(at), max(at)
+    at += [it.step for run in runs for it in run.common if it.step is not None]
+    first, last = min(at, default=0), max(at, default=0)
     margin = 0.02 * (last - first) + 0.5
     ax.set_xlim(first - margin, last + margin)
     ax.locator_params("x", integer=True)

@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from beam_slurm.attempts import read_json
-from beam_slurm.report import attempts, text
+from beam_slurm.report import attempts, common, text
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left, state_of
 from beam_slurm.report.phases import missing
@@ -146,17 +145,11 @@ def phases(facts: Facts) -> Text:
 
 def _scores(facts: Facts) -> list[tuple[str, RenderableType]]:
     """What an evaluation has found; nothing of a conversion, which measures nothing."""
-    scores = read_json(facts.run.output / "summary.json").get("scores")
-    rows: list[tuple[str, RenderableType]] = []
-    for name, found in scores.items() if isinstance(scores, dict) else ():
-        if not isinstance(found, dict) or not isinstance(found.get("value"), int | float):
-            continue
-        low, high = found.get("low"), found.get("high")
-        told = text.number(found["value"])
-        if isinstance(low, int | float) and isinstance(high, int | float):
-            told += f"  95 % interval {text.number(low)} to {text.number(high)}"
-        rows.append((text.safe(name), told))
-    return rows
+    scored = common.read(facts.run.output)
+    return [
+        (name, f"{value}  95 % interval {interval}" if interval else value)
+        for name, value, interval in (common.rows(scored) if scored else ())
+    ]
 
 
 def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:

@@ -18,7 +18,17 @@ from beam_slurm.attempts import Attempt
 from beam_slurm.metrics import METRICS, Metric, series
 from beam_slurm.records.record import Record
 from beam_slurm.records.surroundings import TITLES
-from beam_slurm.report import attempts, bars, figure, hours, look, panels, published, text
+from beam_slurm.report import (
+    attempts,
+    bars,
+    common,
+    figure,
+    hours,
+    look,
+    panels,
+    published,
+    text,
+)
 from beam_slurm.report.courses import Course, course
 from beam_slurm.report.facts import Facts
 from beam_slurm.report.overview import job_of
@@ -86,9 +96,9 @@ def _run(run: Shown, several: bool) -> dict[str, Any]:
         more.append(facts.state.why)
     if words.get("stopped"):
         more.append(f"Not started again: {words['stopped']}")
-    if facts.no_metrics:
+    if facts.no_metrics and not facts.common:
         more.append(facts.no_metrics)
-    elif not facts.history:
+    elif not facts.history and not facts.common:
         more.append("It has measured nothing yet.")
     return {
         "id": facts.run.id,
@@ -109,7 +119,13 @@ def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "profile", f"{manifest.get('profile', '–')} ({manifest.get('framework', '–')})"
     yield "size", facts.size
     last = facts.history.last if facts.history else None
-    yield "steps", f"{last.step if last else '–'} of {facts.steps or '?'}"
+    if facts.trained:
+        yield "of", facts.trained
+    for scored in (facts.common or ()) if facts.evaluates else ():
+        yield "checkpoint", "–" if scored.step is None else f"step {scored.step}"
+        yield "set", f"{scored.asked.set}: {scored.asked.how}"
+    if "task" not in manifest:
+        yield "steps", f"{last.step if last else '–'} of {facts.steps or '?'}"
     yield "created", text.date(facts.run.created)
     yield "job", job_of(facts)
     if facts.seconds is not None:
@@ -176,12 +192,15 @@ def _notes(runs: Sequence[Shown], absent: Sequence[str]) -> list[str]:
 
 def _numbers(runs: Sequence[Shown]) -> dict[str, Any]:
     """First, last and best of one run, beside what is published; first and last of several."""
+    if len(runs) == 1 and runs[0].facts.evaluates:
+        scores: list[Row] = [list(row) for it in runs[0].common for row in common.rows(it)]
+        return {"heads": ["value", "95 % interval"], "rows": scores, "note": ""}
     sets = panels.sets_of(runs)
     named = [(f"accuracy/{name}", f"{panels.titled(name)} accuracy") for name in sets]
     named += [(f"evaluation_length/{it}", f"{panels.titled(it)} response length") for it in sets]
     named += [(name, METRICS[name].text) for name in panels.TRAINED]
     found = [(name, words, [_course(run, name) for run in runs]) for name, words in named]
-    rows: list[Row] = []
+    rows = list(_common(runs))
     for name, words, courses in found:
         if not any(courses):
             continue
@@ -197,6 +216,18 @@ def _numbers(runs: Sequence[Shown]) -> dict[str, Any]:
         rows, heads = [row[:-1] for row in rows], heads[:-1]
     note = "Of what is measured each step, first and last are means over a tenth of the steps."
     return {"heads": heads, "rows": rows, "note": note}
+
+
+def _common(runs: Sequence[Shown]) -> Iterator[Row]:
+    """A row each way of asking that there was: as ``_numbers`` has them."""
+    for asked, score in common.lines(run.common for run in runs).items():
+        line = [common.along(run.common, asked) for run in runs]
+        row: Row = [f"{panels.titled(asked.set)}, common evaluation ({score})"]
+        row += map(common.spell, line)
+        if len(runs) == 1:
+            best = max(line[0], key=lambda it: it.accuracy)
+            row += [common.spell([best]), ""]
+        yield row
 
 
 def _course(run: Shown, name: str) -> Course | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from beam_slurm.metrics import History, Series
 from beam_slurm.report import look, text
+from beam_slurm.report.common import Scored
 from beam_slurm.report.facts import Facts
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ class Shown:
     def history(self) -> History:
         """Empty where nothing was measured, or nothing reads it."""
         return self.facts.history or History()
+
+    @property
+    def common(self) -> Sequence[Scored]:
+        """The common evaluations of its checkpoints."""
+        return self.facts.common or ()
 
     @property
     def name(self) -> str:

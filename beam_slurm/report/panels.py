@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from beam_slurm.metrics import METRICS, Evaluation, Series, same_set, series
-from beam_slurm.report import bars, look, published, text
+from beam_slurm.report import bars, common, look, published, text
+from beam_slurm.report.common import Scored
 from beam_slurm.report.courses import by_set
 from beam_slurm.report.look import INK, PAPER
 from beam_slurm.report.panel import Panel, Shown, finite
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 MANY = 15  # evaluations; more than that, and bars become a band
 WINDOW = 20  # a mean is over twice this part of the steps; fewer steps get none
-FIRST_SET = "aime2025"
 TRAINED = {
     "reward": "Reward",
     "response_length": "Response length, training",
@@ -31,6 +31,10 @@ TRAINED = {
     "generation_throughput": "Generation throughput",
 }
 RARE = ("rollout_kl", "generation_throughput")  # not missed where a framework does not tell them
+OWN = (
+    "Each framework scores itself in its own way: this cannot be compared between frameworks. "
+    "beam-slurm evaluate scores all alike."
+)
 UNITS = {"throughput": "tokens/s per GPU", "generation_throughput": "tokens/s per GPU"}
 
 
@@ -39,8 +43,10 @@ def of(runs: Sequence[Shown]) -> tuple[list[Panel], list[str]]:
     found: list[Panel] = []
     absent = []
     sets = sets_of(runs)
-    for name in sets:
-        found += _evaluated(runs, "accuracy", name, sets)
+    alike = _alike(runs)
+    for name in _in_order((*sets, *alike)):
+        found += alike.get(name, [])
+        found += _evaluated(runs, "accuracy", name, sets, beside=name in alike)
     if not found:
         absent.append("accuracy")
     for name in sets:
@@ -56,9 +62,12 @@ def of(runs: Sequence[Shown]) -> tuple[list[Panel], list[str]]:
 
 
 def sets_of(runs: Sequence[Shown]) -> list[str]:
-    """The evaluated sets of all runs: AIME2025 first, then as they come."""
-    names = list(dict.fromkeys(name for run in runs for name in by_set(run.history)))
-    return sorted(names, key=lambda name: not same_set(name, FIRST_SET))
+    """The sets that the runs have evaluated themselves: AIME2025 first, then as they come."""
+    return _in_order(name for run in runs for name in by_set(run.history))
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    return sorted(dict.fromkeys(names), key=lambda name: not same_set(name, common.FIRST_SET))
 
 
 def titled(name: str) -> str:
@@ -69,9 +78,40 @@ def titled(name: str) -> str:
     return label[:1].upper() + label[1:]
 
 
+def _alike(runs: Sequence[Shown]) -> dict[str, list[Panel]]:
+    """The panels of common evaluations, by set: as a framework names it, if one evaluates on it.
+
+    One way of asking has one panel: what was asked in another way is not comparable.
+    """
+    if len(runs) == 1 and runs[0].facts.evaluates:
+        return {}  # a table says it all
+    sets = sets_of(runs)
+    trained = {it.folder for run in runs if not run.facts.evaluates for it in run.common}
+    once = [
+        [it for it in run.common if not (run.facts.evaluates and it.folder in trained)]
+        for run in runs
+    ]
+    found: dict[str, list[Panel]] = {}
+    ways = common.lines(once)
+    for asked, score in ways.items():
+        several = sum(it.set == asked.set for it in ways) > 1
+        name = next((it for it in sets if same_set(it, asked.set)), asked.set)
+        points = [(run, common.along(its, asked)) for run, its in zip(runs, once, strict=True)]
+        panel = Panel(
+            f"common/{asked.set}/{score}",
+            f"{titled(asked.set)}, common{'' if several else ' evaluation'} ({score})",
+            "%",
+            partial(_common, points),
+            tuple(common.notes([it for _, line in points for it in line], asked)),
+        )
+        found.setdefault(name, []).append(panel)
+    return found
+
+
 def _evaluated(
-    runs: Sequence[Shown], metric: str, name: str, sets: Sequence[str]
+    runs: Sequence[Shown], metric: str, name: str, sets: Sequence[str], beside: bool = False
 ) -> Iterator[Panel]:
+    """What the frameworks have evaluated; ``beside``: next to the common evaluation of the set."""
     points = [(run, finite(series(run.history, f"{metric}/{name}"))) for run in runs]
     if not any(found for _, found in points):
         return
@@ -79,12 +119,20 @@ def _evaluated(
     label = titled(name)
     if metric == "accuracy":
         evaluations = [by_set(run.history).get(name, []) for run in runs]
+        responses = next((n for each in evaluations for e in each if (n := _count(e))), 0)
+        spans = [[(e.step, i) for e in each if (i := e.interval())] for each in evaluations]
+        whose = {run.facts.manifest.get("framework") for run, its in points if its}
+        own = "each framework's own" if len(whose) > 1 else "own evaluation"
         yield Panel(
             f"accuracy/{name}",
-            f"{label} accuracy",
+            f"{label}, {own}" if beside else f"{label} accuracy",
             "%",
-            partial(_accuracy, points, evaluations, results),
-            (*_few(evaluations), *_about(results, metric)),
+            partial(_accuracy, points, spans, results, responses),
+            (
+                *([OWN] if beside or len(whose) > 1 else []),
+                *_few(evaluations),
+                *_about(results, metric),
+            ),
         )
         return
     yield Panel(
@@ -110,6 +158,8 @@ def _trained(runs: Sequence[Shown], metric: str, title: str) -> Panel | None:
 # --- drawing ------------------------------------------------------------------------------------
 
 Points = Sequence[tuple[Shown, Series]]
+Span = Sequence[tuple[int, tuple[float, float]]]  # (step, interval)
+Spans = Sequence[Span]  # a run's each
 Results = Sequence[tuple[Published, Shown]]  # with the first run whose profile carries it
 
 
@@ -147,16 +197,28 @@ def _dots(points: Points, results: Results, ax: Axes) -> None:
     _published(ax, results, points)
 
 
-def _accuracy(
-    points: Points, evaluations: Sequence[list[Evaluation]], results: Results, ax: Axes
-) -> None:
+def _common(found: Sequence[tuple[Shown, list[Scored]]], ax: Axes) -> None:
+    """As the frameworks' own; a model of nobody knows how many steps is a level."""
+    points, spans = [], []
+    for run, line in found:
+        known = [(it.step, it) for it in line if it.step is not None]
+        points.append((run, [(step, it.accuracy) for step, it in known]))
+        spans.append([(step, i) for step, it in known if (i := it.interval())])
+        for it in (it for it in line if it.step is None):
+            ax.axhline(100 * it.accuracy, lw=1.6, color=run.colour, zorder=3)
+            low, high = it.interval() or (it.accuracy, it.accuracy)
+            ax.axhspan(100 * low, 100 * high, color=run.colour, alpha=0.08, lw=0)
+    _accuracy(points, spans, [], 0, ax)
+
+
+def _accuracy(points: Points, spans: Spans, results: Results, responses: int, ax: Axes) -> None:
+    """Dots and their intervals; ``responses`` is how many the published ones are taken to be of."""
     scaled = [(run, [(x, 100 * y) for x, y in found]) for run, found in points]
     apart = _apart(scaled)
-    for at, ((run, _), each) in enumerate(zip(scaled, evaluations, strict=True)):
+    for at, ((run, _), each) in enumerate(zip(scaled, spans, strict=True)):
         shift = apart * (at - (len(scaled) - 1) / 2)
         band = 0.16 if len(scaled) < 3 else 0.08
         _intervals(ax, each, run.colour, shift, band)
-    responses = next((n for each in evaluations for e in each if (n := _count(e))), 0)
     _dots(scaled, [], ax)
     _published(ax, results, points, scale=100, responses=responses)
     # From 0 where that costs little; a benchmark that stays at 70 to 80 % gets its own range.
@@ -171,11 +233,8 @@ def _apart(points: Points) -> float:
     return min(0.06 * gap, 0.3 * gap / max(len(points), 1)) if len(points) > 1 else 0.0
 
 
-def _intervals(
-    ax: Axes, found: Sequence[Evaluation], colour: str, shift: float, band: float
-) -> None:
+def _intervals(ax: Axes, known: Span, colour: str, shift: float, band: float) -> None:
     """Bars; a band where they would stand too close."""
-    known = [(e.step, i) for e in found if (i := e.interval())]
     xs = [step + shift for step, _ in known]
     low, high = ([100 * interval[end] for _, interval in known] for end in (0, 1))
     if len(known) > MANY:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from rich.columns import Columns
@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_slurm.metrics import History
-from beam_slurm.report import hours, text
+from beam_slurm.report import common, hours, text
+from beam_slurm.report.common import Scored
 from beam_slurm.report.courses import Course, by_set, courses, step_seconds
 from beam_slurm.report.facts import Facts
 from beam_slurm.report.overview import job_of, label
@@ -21,7 +22,7 @@ WIDTH, HEIGHT = 42, 7  # characters of a small plot
 
 
 def show(found: Sequence[Facts]) -> RenderableType:
-    """One run: title, table and plots. Several: a line each."""
+    """One run: title, table and plots. Several: a line each, and how they were scored alike."""
     return _one(found[0]) if len(found) == 1 else _several(found)
 
 
@@ -33,10 +34,12 @@ def _one(facts: Facts) -> RenderableType:
     spent = hours.of(facts)
     cost = f" · {text.number(spent.total)} GPU-hours" if spent.total else ""
     about = f"{facts.manifest.get('profile', '–')} · {facts.size} · job {job_of(facts)}{took}{cost}"
-    if not facts.history:
+    if facts.evaluates and facts.common:
+        return Group(head, Text(about, "dim"), Text(), *_scores(facts, facts.common[0]))
+    if not facts.history and not facts.common:
         none = facts.no_metrics or "it has measured nothing yet"
         return Group(head, Text(about, "dim"), Text(none))
-    history = facts.history
+    history = facts.history or History()
     rewards = [(float(s.step), s.reward) for s in history.steps]
     plots = [_plot("reward", rewards, percent=False)]
     for name, evaluations in by_set(history).items():
@@ -46,10 +49,25 @@ def _one(facts: Facts) -> RenderableType:
         head,
         Text(about, "dim"),
         Text(),
-        _table(history),
+        _table(history, facts.common or ()),
         Text(),
         Columns([plot for plot in plots if plot], padding=(0, 4)),
     )
+
+
+def _scores(facts: Facts, scored: Scored) -> Iterator[RenderableType]:
+    """What an evaluation has found, and where it stands beside the others."""
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    step = f" after step {scored.step}" if scored.step is not None else ""
+    grid.add_column(f"{text.safe(scored.asked.set)}{step}", no_wrap=True)
+    for title in ("value", "95 % interval"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    for row in common.rows(scored):
+        grid.add_row(*row)
+    yield grid
+    yield Text(f"\n{scored.asked.how}", "dim")
+    if trained := facts.trained:
+        yield Text(f"beside the others of its run: beam-slurm report {text.safe(trained)}", "dim")
 
 
 def _several(found: Sequence[Facts]) -> RenderableType:
@@ -75,7 +93,24 @@ def _several(found: Sequence[Facts]) -> RenderableType:
             text.duration(step_seconds(history)),
             text.number(spent) if spent else "–",
         )
-    return grid
+    return Group(grid, *_alike(found))
+
+
+def _alike(found: Sequence[Facts]) -> Iterator[RenderableType]:
+    """The common evaluations of several runs: a table each way of asking."""
+    for asked, score in common.lines(facts.common or () for facts in found).items():
+        grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        grid.add_column(f"common {text.safe(asked.set)}, {score}", no_wrap=True)
+        for title in ("first", "last", "best"):
+            grid.add_column(title, justify="right", no_wrap=True)
+        grid.add_column("", no_wrap=True, style="dim")
+        for facts in found:
+            known = common.along(facts.common or (), asked)
+            if went := common.course_of(known):
+                cells = (text.percent(x) for x in (went.first, went.last, went.best))
+                grid.add_row(text.safe(facts.run.id), *cells, _certainty(known[-1]))
+        yield Text()
+        yield grid
 
 
 def _way(found: Course | None, percent: bool = False) -> str:
@@ -86,7 +121,7 @@ def _way(found: Course | None, percent: bool = False) -> str:
     return f"{text.number(found.first)} → {text.number(found.last)}"
 
 
-def _table(history: History) -> Table:
+def _table(history: History, scored: Sequence[Scored]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     grid.add_column("", no_wrap=True)
     for title in ("first", "last", "best"):
@@ -110,11 +145,25 @@ def _table(history: History) -> Table:
             cells = (text.percent(x) for x in (found.first, found.last, found.best))
             line = text.sparkline([e.accuracy for e in evaluations])
             grid.add_row(name, *cells, line, _interval(history, name))
+    for asked, score in common.lines([scored]).items():
+        known = common.along(scored, asked)
+        if went := common.course_of(known):
+            cells = (text.percent(x) for x in (went.first, went.last, went.best))
+            line = text.sparkline([it.accuracy for it in known])
+            name = f"common {text.safe(asked.set)}, {score}"
+            grid.add_row(name, *cells, line, _certainty(known[-1]))
     pace = step_seconds(history)
     if pace is not None:
         line = text.sparkline([step.step_time for step in steps])
         grid.add_row("step time", "", text.duration(pace), "", line, "median of all steps")
     return grid
+
+
+def _certainty(last: Scored) -> str:
+    interval = last.interval()
+    parts = [f"95 % interval {common.between(*interval)} %"] if interval else []
+    parts += [f"step {last.step}"] if last.step is not None else []
+    return f"last: {', '.join(parts)}" if parts else ""
 
 
 def _cells(found: Course) -> tuple[str, str, str]:
