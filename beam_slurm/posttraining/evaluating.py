@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from beam_slurm import frameworks
 from beam_slurm.after import model, problems
@@ -133,12 +131,3 @@ def _nodes(source: Source) -> int:
     weights = sum(path.stat().st_size for path in files) or BF16
     room = hardware.gpu_memory_gb * 1e9 * hardware.gpus_per_node * WEIGHTS_SHARE
     return max(math.ceil(weights / room), 1)
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    """An evaluation's scores; {} while there are none."""
-    try:
-        found = json.loads((folder / "summary.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
