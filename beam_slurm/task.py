@@ -68,6 +68,7 @@ class Task:
             stop="interval",
             resume=(),
             save_by="",
+            export=None,
         )
 
 

@@ -16,7 +16,7 @@ from webhooks import (
     rules,
 )
 
-from beam_slurm.node import again, attempts, guard, notify, settle
+from beam_slurm.node import again, attempts, followers, guard, notify, settle
 
 pytestmark = pytest.mark.usefixtures("no_site")
 
@@ -148,7 +148,7 @@ def test_the_guard_ends_a_run_that_was_over_when_its_first_node_died(
 def test_what_waits_for_the_run_follows_it_into_its_next_job(tmp_path: Path, called: Path) -> None:
     """``submit --then``: a conversion that waits for the success of a job that is given back."""
     path = attempt(tmp_path)
-    (tmp_path / again.FOLLOWERS).write_text("21\n")
+    (tmp_path / followers.FILE).write_text("21\n")
     assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
     calls = called.read_text().splitlines()
     assert "scontrol update jobid=21 dependency=afterok:18" in calls

@@ -168,12 +168,6 @@ def test_an_evaluation_takes_the_nodes_that_the_weights_need(
     assert caught.value.where == f"{data}:1"
 
 
-@pytest.mark.parametrize("text", ["evaluate", "convert,convert", "report", ""])
-def test_a_chain_that_cannot_be(text: str) -> None:
-    with pytest.raises(BeamSlurmError, match="is no chain"):
-        call("submit", "--profile=demo", f"--then={text}", "--dry-run")
-
-
 def test_a_chain_is_planned_before_anything_is_submitted(root: Path) -> None:  # noqa: F811
     words = ("submit", "--profile=demo", "--then=convert,evaluate")
     with pytest.raises(BeamSlurmError, match="saves no checkpoints"):

@@ -32,8 +32,8 @@ class Kind(Enum):
 
 # A file a rank in the trainer's own names: only the same ranks can put them together.
 SKYRL_EXPORTS = (
-    "let SkyRL export: resume the run for one step more with trainer.hf_save_interval=1, "
-    "then convert EXPORT_PATH/global_step_N, which is complete by itself"
+    "let SkyRL export, as submit --then convert does by itself: resume the run for one step more "
+    "with trainer.hf_save_interval=1, then convert EXPORT_PATH/global_step_N"
 )
 RANK_FILES = (
     (r"adapter_tp\d+_.*\.pt", "SkyRL's LoRA adapter, a file a rank", SKYRL_EXPORTS),

@@ -20,7 +20,8 @@ Examples:
 def cancel(run: str, folder: Path | None) -> None:
     """End a run or a sweep: jobs, steps, everything on the nodes. Ended already is no error.
 
-    A run that waits for its next attempt is ended as well, in the queue or as a chained job.
+    A run that waits for its next attempt is ended as well, in the queue or as a chained job. So is
+    what waits for it (submit --then); a conversion whose checkpoint is saved already goes on.
     """
     from beam_slurm import ending, profiles, runs
     from beam_slurm.sweep import ending as sweep_ending

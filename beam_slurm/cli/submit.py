@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from beam_slurm.job import JobRequest
+    from beam_slurm.posttraining.then import Link
+    from beam_slurm.runs import Run
     from beam_slurm.schema import Profile
 
 EXAMPLES = """\b
@@ -22,6 +24,8 @@ Examples:
   beam-slurm submit --profile b300-colocated --dry-run | sbatch --test-only
   beam-slurm submit --profile b300-colocated --steps 50 --save-every 10 --wait
   beam-slurm submit --profile b300-colocated --mail-type END,FAIL
+  beam-slurm submit --profile b300-colocated --then convert,evaluate,report --wait
+  beam-slurm submit --profile b300-colocated --save-every 10 --then "convert,evaluate:every 20"
   beam-slurm submit --profile b200-bf16 --output-dir first --resume --steps 100
   beam-slurm submit --profile b300-colocated -- policy.optimizer.kwargs.lr=2e-6
 """
@@ -41,8 +45,14 @@ class Dashed(click.Command):
 @click.option("--dry-run", is_flag=True, help="Print the script that would be submitted.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="--dry-run writes it here.")
 @click.option("--force", is_flag=True, help="Submit although the plan has errors.")
-@click.option("--then", "following", help="After its success: convert, or convert,evaluate.")
-@click.option("--wait", is_flag=True, help="Stay until it is over; its exit code is the run's.")
+@click.option(
+    "--then",
+    "following",
+    metavar="CHAIN",
+    help="After its success: convert, or convert,evaluate; of each Nth step while it trains: "
+    '"convert,evaluate:every N"; with ,report behind it and --wait the report is drawn.',
+)
+@click.option("--wait", is_flag=True, help="Stay until all is over; exit as the first that fails.")
 @click.option("--local", is_flag=True, help="Run on this machine, without Slurm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's id, job and folder as JSON.")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
@@ -63,6 +73,13 @@ def submit(
     """
     from beam_slurm import job
 
+    chain = None
+    if following is not None:
+        from beam_slurm.posttraining import then
+
+        chain = then.parse(following)
+        if chain.report and not dry_run:
+            _check_drawing(wait)
     stray = overrides[: len(overrides) - click.get_current_context().meta["behind"]]
     if stray:
         raise click.UsageError(
@@ -72,12 +89,16 @@ def submit(
         raise click.UsageError("--output goes with --dry-run")
     resolved = options.resolve(**chosen)
     request = job.make_request(resolved, overrides=overrides, local=local)
-    planned = []
-    if following is not None:
-        from beam_slurm.posttraining import then
-
-        planned = then.plan(request, then.parse(following))
-    offer(request, dry_run, force, wait, as_json, output, planned)
+    links: list[Link] = []
+    if chain:
+        if words := then.exporting(request, chain):
+            overrides = (*overrides, *words)
+            request = job.make_request(resolved, overrides=overrides, local=local)
+        links = then.plan(request, chain)
+        for doubt in then.doubts(request, links):
+            _warn(doubt)
+    draw = chain is not None and chain.report
+    offer(request, dry_run, force, wait, as_json, output, links, draw)
 
 
 def offer(
@@ -87,13 +108,14 @@ def offer(
     wait: bool,
     as_json: bool,
     output: Path | None = None,
-    planned: Sequence[JobRequest] = (),
+    links: Sequence[Link] = (),
+    draw: bool = False,
     **more: Any,
 ) -> None:
     """Submit a request or print its script, after all that is to be said about it.
 
-    The flags are those of ``submit``; ``planned`` follows its success; ``more`` is for
-    ``submit.submit``.
+    The flags are those of ``submit``; ``links`` follow it, and ``draw`` says whether its report
+    does; ``more`` is for ``submit.submit``.
     """
     import os
 
@@ -119,7 +141,7 @@ def offer(
             sys.stdout.buffer.write(script)
             sys.stdout.flush()
         return
-    _send(request, planned, wait, as_json, **more)
+    _send(request, links, wait, as_json, draw, **more)
 
 
 def _check_plan(profile: Profile, stop: bool) -> bool:
@@ -155,8 +177,30 @@ def _warn(text: str | None) -> None:
         click.echo(text, err=True)
 
 
+def _check_drawing(wait: bool) -> None:
+    """Refuse a report that nobody could draw, before anything is submitted."""
+    from importlib.util import find_spec
+
+    from beam_slurm.errors import BeamSlurmError
+
+    if not wait:
+        raise click.UsageError(
+            "report at the end of --then needs --wait: the command that waits draws it; "
+            "later, beam-slurm report RUN does"
+        )
+    if find_spec("matplotlib") is None:
+        raise BeamSlurmError(
+            "--then ...,report needs matplotlib", remedy="pip install 'beam-slurm[report]'"
+        )
+
+
 def _send(
-    request: JobRequest, planned: Sequence[JobRequest], wait: bool, as_json: bool, **more: Any
+    request: JobRequest,
+    links: Sequence[Link],
+    wait: bool,
+    as_json: bool,
+    draw: bool,
+    **more: Any,
 ) -> None:
     """Submit, say so, and stay if that is wished."""
     import json
@@ -164,11 +208,11 @@ def _send(
     from beam_slurm import submit as room
 
     run = room.submit(request, **more)
-    behind = []
-    if planned:
+    behind: list[Run] = []
+    if links:
         from beam_slurm.posttraining import then
 
-        behind = then.follow(run, planned)
+        behind = then.follow(run, links)
     manifest = run.manifest
     if as_json:
         facts = {"run": run.id, "job": manifest.get("job"), "folder": str(run.path)}
@@ -179,17 +223,41 @@ def _send(
         job_id = manifest.get("job")
         click.echo(f"{run.id}  " + (f"job {job_id}" if job_id else f"process {manifest['pid']}"))
         for each in behind:
-            click.echo(f"then    {each.id}  job {each.manifest['job']}")
+            told = each.manifest
+            click.echo(f"then    {each.id}  job {told['job']}, of step {told['task']['step']}")
         click.echo(f"folder  {run.path}")
         if not wait:
             click.echo(f"next    beam-slurm status {run.id}  |  beam-slurm logs {run.id} -f")
     if wait:
-        from rich.console import Console
+        early = any(link.waits.step is not None for link in links)
+        sys.exit(_stay(run, behind, early, as_json, draw))
 
-        from beam_slurm.progress import watch
 
-        console = Console(stderr=as_json)
-        code = watch(run, console)
-        for each in behind if code == 0 else ():
-            code = code or watch(each, console)
-        sys.exit(code)
+def _stay(run: Run, behind: Sequence[Run], early: bool, as_json: bool, draw: bool) -> int:
+    """Wait for a run and all behind it, and draw it at last; the exit code of the first to fail.
+
+    ``early``: what is behind may go on although the run has failed; else it is gone with it.
+    """
+    from rich.console import Console
+
+    from beam_slurm.progress import INTERRUPTED, watch
+
+    console = Console(stderr=as_json)
+    code = watch(run, console)
+    for each in behind if code == 0 or early else ():
+        if code == INTERRUPTED:
+            break
+        if not as_json:
+            click.echo(each.id)
+        own = watch(each, console)
+        code = own if own == INTERRUPTED else code or own
+    if draw and code != INTERRUPTED:
+        from beam_slurm.cli.report import write
+        from beam_slurm.report import terminal, text
+        from beam_slurm.report.facts import gather, with_common
+
+        found = with_common([gather(run)], run.path.parent)
+        text.console(stderr=as_json).print(terminal.show(found))
+        for kind, path in write(found, run.path).items():
+            click.echo(f"{kind:<6}  {path}", err=as_json)
+    return code

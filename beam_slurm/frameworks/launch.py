@@ -38,6 +38,26 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Export:
+    """How a framework is made to export whole models, where nobody else can read its checkpoints.
+
+    Attributes:
+        option: of the entry; takes the training steps between two exports. The last step's is
+            always made.
+        folder: where they go, as the hosts see it.
+        name: of the folder of one step's model in it.
+    """
+
+    option: str
+    folder: str
+    name: str
+
+    def of(self, step: int) -> str:
+        """Where the model of a step lies."""
+        return f"{self.folder}/{self.name % step}"
+
+
+@dataclass(frozen=True)
 class Launch:
     """One run of a framework.
 
@@ -65,6 +85,8 @@ class Launch:
         resume: words for the end of the entry's argv from the second attempt on.
         save_by: the option by which it is told after how much time to save and stop, "" if it has
             none.
+        export: how it is made to export what a conversion can read; None if that reads its
+            checkpoints.
     """
 
     title: str
@@ -86,3 +108,4 @@ class Launch:
     stop: Literal["signal", "sentinel", "deadline", "interval"] = "interval"
     resume: tuple[str, ...] = ()
     save_by: str = ""
+    export: Export | None = None

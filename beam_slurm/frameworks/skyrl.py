@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from beam_slurm.frameworks.changes import changes, hydra
 from beam_slurm.frameworks.folders import Folders
-from beam_slurm.frameworks.launch import Launch, Missing, Scratch
+from beam_slurm.frameworks.launch import Export, Launch, Missing, Scratch
 from beam_slurm.frameworks.preparation import Preparation, Step, download_model
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import Recipe, SkyRL
@@ -71,7 +71,7 @@ SETTINGS = {
     "KV_CACHE_DTYPE": "recipe.rollout.kv_cache",
 }
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 
 IMAGE = "SkyRL image with Beam's wheels"
 
@@ -90,7 +90,7 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         "DATA_DIR": folders.inside("datasets"),
         "MAX_TRAINING_STEPS": str(recipe.steps),
         "CKPT_PATH": f"{output_inside}/{CHECKPOINTS}",
-        "EXPORT_PATH": f"{output_inside}/exports",
+        "EXPORT_PATH": f"{output_inside}/{EXPORTS}",
         "CKPT_INTERVAL": str(recipe.checkpoint.every),
         # Only images' interactive shells set it, and without it workers lack the uv environment.
         "RAY_RUNTIME_ENV_HOOK": "ray._private.runtime_env.uv_runtime_env_hook.hook",
@@ -120,6 +120,10 @@ def launch(resolved: Resolved, run: str, missing: Missing, overrides: Sequence[s
         mounts=folders.mounts,
         scratch=scratch,
         checkpoints=f"{output}/{CHECKPOINTS}" if recipe.checkpoint.enabled else None,
+        # Adapters are saved a file a rank; what it exports is the whole model, with them merged.
+        export=Export("trainer.hf_save_interval", f"{output}/{EXPORTS}", "global_step_%d/policy")
+        if recipe.training == "lora"
+        else None,
     )
 
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from beam_slurm.node import events
+from beam_slurm.node import events, followers
 
 PATIENCE = 600.0  # seconds that the controller may be silent: it may just be restarting
 ANSWER = 30  # seconds for one answer
@@ -19,9 +19,6 @@ OURS = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI", "PMIX_", "RAY_", "BEAM_S
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")
 
 SILENT = re.compile(r"Unable to contact|timed out|Connection (?:refused|reset)|Zero Bytes")
-
-# Jobs that wait for this run's success, in its folder.
-FOLLOWERS = "followers"
 
 Fields = Dict[str, str]
 
@@ -91,16 +88,16 @@ def chain(script: str, exclude: Iterable[str], folder: str) -> Tuple[str, str]:
 
 def _bring_along(folder: str, job: str) -> None:
     """What waits for this job's success waits for that of its successor."""
-    try:
-        with open(os.path.join(folder, FOLLOWERS)) as file:
-            waiting = file.read().split()
-    except OSError:
-        return
-    for follower in waiting:
-        words = ["scontrol", "update", "jobid=" + follower, "dependency=afterok:" + job]
+    for follower in followers.read(folder):
+        words = ["scontrol", "update", "jobid=" + follower.job, "dependency=afterok:" + job]
         code, said = _patiently(words)
         if code:
-            events.say("job %s does not wait for job %s: %s" % (follower, job, said))
+            events.say("job %s does not wait for job %s: %s" % (follower.job, job, said))
+
+
+def release(job: str) -> Tuple[int, str]:
+    """Let a job wait for nothing any more but its nodes; (exit code, what was said), asked once."""
+    return _ask(["scontrol", "update", "jobid=" + job, "dependency="])
 
 
 def cancel(job: str) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Container, Dict, List, NamedTuple, Optional, Tuple
 
 from beam_slurm.node import events, shards
 
@@ -93,6 +93,26 @@ def _responses(folder: str) -> Found:
 def numbered(layout: str, folder: str) -> Dict[int, str]:
     """Paths of all checkpoints in ``folder``, whole or not, by the number in their names."""
     return _numbered(folder, LAYOUTS[layout].name) if os.path.isdir(folder) else {}
+
+
+def saved(layout: str, folder: str, steps: Container[int]) -> List[int]:
+    """Those of ``steps`` whose checkpoint is whole, its saving over; no other one is looked at.
+
+    A network file system may show one only later. Without a tracker's number the small files that
+    are written last prove as much: Miles has none beside its LoRA checkpoints.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    plan = LAYOUTS[layout]
+    last = _read_tracker(os.path.join(folder, plan.tracker))[0] if plan.tracker else None
+    return [
+        number + 1 - plan.counts_from
+        for number, path in numbered(layout, folder).items()
+        if number + 1 - plan.counts_from in steps
+        and (last is None or number <= last)
+        and not plan.damage(folder, path, number)
+    ]
 
 
 def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, List[str]]:

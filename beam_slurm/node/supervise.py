@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Optional
 from beam_slurm.node import again, attempts, course, events, notify, outcome, ports, pulse, settle
 from beam_slurm.node.mask import Mask, names_in
 from beam_slurm.node.progress import Progress
+from beam_slurm.node.release import Release
 from beam_slurm.node.steps import Steps
 from beam_slurm.node.stopping import WAYS, Stopping
 from beam_slurm.node.watchdog import Limits, Watchdog
@@ -93,6 +94,7 @@ class Supervisor:
         self.history = attempts.history(self.rules.run)
         self.ends = course.ends(self.rules, self.known(), self.history)
         self.stopping = Stopping(args, self.steps, self.complete)
+        self.release = Release(self.rules.run, self.rules.framework, self.rules.checkpoints)
         self.watchdog = None  # type: Optional[Watchdog]  # begins with the entry
 
     def until_decided(self) -> None:
@@ -111,6 +113,7 @@ class Supervisor:
 
     def tear_down(self) -> None:
         """End what still runs, and what killed tasks have left on the nodes."""
+        self.release.end()
         self.steps.tear_down(not self.cancelled, self.nodes)
         if self._left_something() and not self.cancelled and not self.steps.lost:
             self.steps.clean()
@@ -216,9 +219,11 @@ class Supervisor:
     def _hear_event(self, name: str) -> None:
         if name == "ray-up" and self.pulse is None:
             self._feel_pulse()
-        elif name == "entry-started" and self.args.watch:
-            self.limits = Limits(*map(float, self.args.watch.split(",")))
-            self.watchdog = Watchdog(self.limits, time.monotonic())
+        elif name == "entry-started":
+            self.release.begin()
+            if self.args.watch:
+                self.limits = Limits(*map(float, self.args.watch.split(",")))
+                self.watchdog = Watchdog(self.limits, time.monotonic())
 
     def _feel_pulse(self) -> None:
         try:

@@ -130,22 +130,22 @@ def _refuse_damaged(framework: str, folder: Path, number: int) -> Path:
     return Path(there[number])
 
 
-def last(request: JobRequest) -> Source:
-    """The checkpoint that a run will have saved when it is over.
+def to_come(request: JobRequest, step: int) -> Source:
+    """What a conversion will read of a step that a run is still to train: checkpoint or export.
 
     Raises:
-        BeamSlurmError: it saves none.
+        BeamSlurmError: the run saves none.
     """
-    profile, folder = request.profile, request.launch.checkpoints
-    if folder is None:
+    profile, launch = request.profile, request.launch
+    if launch.checkpoints is None:
         raise BeamSlurmError(
             f"{profile.name} saves no checkpoints",
             remedy="--save-every N, or leave out --then",
         )
     layout = checkpoint.LAYOUTS[profile.framework.name]
-    name = layout.name % (profile.recipe.steps - 1 + layout.counts_from)
-    path = Path(folder) / name
-    return Source(request.resolved, path, Run(request.run), profile.recipe.steps, there=False)
+    name = layout.name % (step - 1 + layout.counts_from)
+    path = Path(launch.export.of(step) if launch.export else f"{launch.checkpoints}/{name}")
+    return Source(request.resolved, path, Run(request.run), step, there=False)
 
 
 def model(
@@ -168,7 +168,8 @@ def model(
     resolved = rerun.restored(Record(run), settings)
     task = run.manifest.get("task")
     if isinstance(task, dict) and "output" in task:
-        return Source(resolved, Path(task["output"]), run, task.get("step"))
+        trained = Run(run.path.parent / task["run"]) if task.get("run") else None
+        return Source(resolved, Path(task["output"]), trained, task.get("step"))
     folder = hf_folder(run)
     there = {
         int(match[1]): path

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from beam_slurm.report import attempts, common, text
 from beam_slurm.report.courses import step_seconds
-from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left, state_of
+from beam_slurm.report.facts import Facts, moved, next_steps, seconds_left, states
 from beam_slurm.report.phases import missing
 from beam_slurm.runs import Run
 from beam_slurm.state import State
@@ -113,7 +113,7 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     rows += _attempts(facts)
     rows += _measured(facts)
     rows += outcome(facts)
-    rows += [("then", _follower(run)) for run in facts.followers]
+    rows += _followers(facts.followers)
     rows.append(("folder", str(facts.run.path)))
     rows += [("moved", said) for said in moved(facts.run, facts.state.ended)]
     if facts.run.log:
@@ -122,11 +122,18 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     return rows
 
 
-def _follower(run: Run) -> Text:
-    """A job that waits for the run, or has followed it, and how it stands."""
-    found = state_of(run)
-    why = f": {text.safe(found.why)}" if found.why and found.word != "succeeded" else ""
-    return Text.assemble(f"{text.safe(run.id)}  ", label(found), why)
+def _followers(runs: Sequence[Run]) -> list[tuple[str, RenderableType]]:
+    """The jobs that wait for the run, or have followed it: of which step, how they stand, and the
+    score of an evaluation."""
+    rows: list[tuple[str, RenderableType]] = []
+    for run, found in zip(runs, states(runs)[0], strict=True):
+        task = run.manifest.get("task")
+        step = task.get("step") if isinstance(task, dict) else None
+        of = "" if step is None else f"step {text.safe(step)}  "
+        why = f": {text.safe(found.why)}" if found.why and found.word != "succeeded" else ""
+        score = "".join(f"  {name} {told}" for name, told in _measurements(run)[:1])
+        rows.append(("then", Text.assemble(f"{text.safe(run.id)}  {of}", label(found), why, score)))
+    return rows
 
 
 def phases(facts: Facts) -> Text:
@@ -143,9 +150,9 @@ def phases(facts: Facts) -> Text:
     return shown
 
 
-def _scores(facts: Facts) -> list[tuple[str, RenderableType]]:
+def _measurements(run: Run) -> list[tuple[str, str]]:
     """What an evaluation has found; nothing of a conversion, which measures nothing."""
-    scored = common.read(facts.run.output)
+    scored = common.read(run.output)
     return [
         (name, f"{value}  95 % interval {interval}" if interval else value)
         for name, value, interval in (common.rows(scored) if scored else ())
@@ -155,7 +162,7 @@ def _scores(facts: Facts) -> list[tuple[str, RenderableType]]:
 def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
     history = facts.history
     if "task" in facts.manifest:
-        return _scores(facts)
+        return list(_measurements(facts.run))
     if history is None:
         return [("metrics", facts.no_metrics)]
     rows: list[tuple[str, RenderableType]] = []
