@@ -18,6 +18,9 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.profiles import SITE_VARIABLE
 from beam_slurm.slurm import Job
 
+# It holds helpers that assert, and is both imported and named in pytest_plugins.
+pytest.register_assert_rewrite("conversions")
+
 
 @pytest.fixture
 def no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,10 @@ def test_dtype_is_read_under_either_name(key: str) -> None:
         ({"mlp_layer_types": "dense"}, "mlp_layer_types is not dense or sparse"),
         ({"attention_bias": "no"}, 'attention_bias is "no", not true or false'),
         ({"tie_word_embeddings": None}, "tie_word_embeddings is null"),
+        (
+            {"quantization_config": {"quant_method": "mxfp8"}},
+            'quantised: quantization_config is of "',
+        ),
     ],
 )
 def test_a_config_that_is_none_is_named(change: dict[str, Any], said: str) -> None:

@@ -157,7 +157,7 @@ def test_two_evaluations_do_not_share_an_output_folder(words, tmp_path: Path) ->
     output.mkdir()
     with (output / evaluate.LOCK).open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Problem, match="another evaluation"):
+        with pytest.raises(Problem, match="in use"):
             evaluate.main(words(output))
     assert not (output / evaluate.RESPONSES).exists()
     evaluate.main(words(output, "--samples", "1"))
@@ -198,9 +198,10 @@ INDEX = '{"weight_map": {"a": "model-1.safetensors", "b": "model.safetensors"}}'
         (remove("model.safetensors"), "not whole"),
         (cut, "cut off"),
         (write("model.safetensors.index.json", INDEX), "not whole"),
-        (write("model.safetensors.index.json", "{}"), "index of the weights"),
+        (write("model.safetensors.index.json", "{}"), "not whole"),
         (remove("tokenizer.json"), "tokenizer"),
         (write("tokenizer.json", "{"), "tokenizer"),
+        (write("generation_config.json", '{"eos_token_id": 1'), "settings cannot be read"),
     ],
 )
 def test_a_model_that_is_not_whole_is_refused(

@@ -1,16 +1,12 @@
-"""A Hugging Face folder is proved complete or each of its faults is named; its hashes are true."""
+"""A Hugging Face folder is proved complete, or each of its faults is named."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import shutil
 import struct
-import subprocess
-import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,10 +14,8 @@ from typing import Any
 import pytest
 from tinymodels import TINY
 
-from beam_slurm.after import __main__ as after
 from beam_slurm.after import folder, headers
 from beam_slurm.after.architecture import Tensor, tensors
-from beam_slurm.after.errors import Problem
 
 ALL = tensors(TINY)
 FIRST, SECOND, THIRD = (f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3))
@@ -383,176 +377,3 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
     file.write_text("")
     assert folder.prove(gone) == [f"{gone} cannot be read: No such file or directory"]
     assert folder.prove(file) == [f"{file} cannot be read: Not a directory"]
-
-
-# --- hashes ---------------------------------------------------------------------------------
-
-
-def test_sha256sum_takes_the_list(model: Path) -> None:
-    (model / "a note é.txt").write_text("with a space")
-    (model / "more").mkdir()
-    (model / "more" / "deep.txt").write_bytes(b"")
-    (model / ".cache").mkdir()
-    (model / ".cache" / "download").write_text("a tool's own")
-    folder.write_hashes(model)
-    words = ["sha256sum", "--strict", "-c", folder.SUMS]
-    told = subprocess.run(words, cwd=model, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    lines = (model / folder.SUMS).read_text().splitlines()
-    names = [line[66:] for line in lines]
-    assert names == sorted(names)
-    assert {"a note é.txt", "more/deep.txt", FIRST, "config.json"} <= set(names)
-    assert not {name for name in names if name.startswith(".") or name == folder.SUMS}
-    assert not (model / f".{folder.SUMS}.tmp").exists()
-
-
-def test_the_list_is_the_same_each_time_and_not_in_itself(model: Path) -> None:
-    folder.write_hashes(model)
-    first = (model / folder.SUMS).read_bytes()
-    folder.write_hashes(model)
-    assert (model / folder.SUMS).read_bytes() == first
-    assert folder.read_hashes(model) == folder.hashes(model)
-
-
-def test_a_file_larger_than_a_block_is_hashed_whole(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(folder, "BLOCK", 1000)
-    content = os.urandom(3500)
-    (model / "large").write_bytes(content)
-    assert folder.hashes(model)["large"] == hashlib.sha256(content).hexdigest()
-
-
-def test_progress_is_told_in_bytes_after_each_file(model: Path) -> None:
-    calls: list[tuple[int, int]] = []
-    folder.write_hashes(model, lambda done, total: calls.append((done, total)))
-    sizes = [path.stat().st_size for path in model.iterdir() if path.name != folder.SUMS]
-    done = [each for each, _ in calls]
-    assert len(calls) == len(sizes)
-    assert done == sorted(done)
-    assert calls[-1] == (sum(sizes), sum(sizes))
-
-
-def test_what_has_changed_since_is_named(model: Path) -> None:
-    folder.write_hashes(model)
-    assert folder.check_hashes(model) == []
-    with (model / SECOND).open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\x01")  # as long as before, and its header as well
-    assert folder.prove(model) == []
-    assert only(folder.check_hashes(model)) == f"{SECOND} has changed"
-    (model / FIRST).unlink()
-    (model / "new").write_text("")
-    assert folder.check_hashes(model) == [
-        f"not there any more: {FIRST}",
-        f"{SECOND} has changed",
-        "not in SHA256SUMS: new",
-    ]
-
-
-def test_a_list_of_sha256sum_itself_is_read(model: Path) -> None:
-    names = sorted(f"./{path.name}" for path in model.iterdir())
-    words = ["sha256sum", "--binary", *names]
-    told = subprocess.run(words, cwd=model, capture_output=True, text=True, check=True)
-    (model / folder.SUMS).write_text(told.stdout)
-    assert folder.check_hashes(model) == []
-
-
-@pytest.mark.parametrize(
-    "line", ["", "abc  config.json", "{hash} config.json", "{hash}  /etc/hostname", "{hash}  ../x"]
-)
-def test_a_line_that_is_no_hash_is_named(model: Path, line: str) -> None:
-    folder.write_hashes(model)
-    with (model / folder.SUMS).open("a") as file:
-        file.write(line.format(hash="0" * 64) + "\n")
-    with pytest.raises(Problem) as caught:
-        folder.read_hashes(model)
-    count = len((model / folder.SUMS).read_text().splitlines())
-    assert caught.value.where == f"{model / folder.SUMS}:{count}"
-
-
-def test_no_list_is_a_problem(model: Path) -> None:
-    with pytest.raises(Problem) as caught:
-        folder.check_hashes(model)
-    assert caught.value.why == "No such file or directory"
-
-
-@pytest.mark.parametrize("name", ["line\nbreak", "back\\slash"])
-def test_a_name_that_would_be_escaped_is_refused(model: Path, name: str) -> None:
-    (model / name).write_text("")
-    with pytest.raises(Problem) as caught:
-        folder.write_hashes(model)
-    assert repr(name) in caught.value.what
-    assert not (model / folder.SUMS).exists()
-
-
-def test_a_file_that_cannot_be_read_is_named_and_no_list_is_written(model: Path) -> None:
-    (model / "link").symlink_to("gone")
-    with pytest.raises(Problem) as caught:
-        folder.write_hashes(model)
-    assert caught.value.where == str(model / "link")
-    assert not (model / folder.SUMS).exists()
-
-
-# --- the verbs ------------------------------------------------------------------------------
-
-
-def test_a_problem_becomes_text_and_exit_code_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(argv: list[str]) -> int:
-        raise Problem("it broke", where=argv[0], why="it was thin", do="take a thicker one")
-
-    call(monkeypatch, broken, "config.json")
-    with pytest.raises(SystemExit) as ended:
-        after.main()
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said == "error: config.json: it broke\n  why: it was thin\n  do:  take a thicker one\n"
-
-
-def test_a_verb_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    call(monkeypatch, len, "--to", "hf", "x")
-    with pytest.raises(SystemExit) as ended:
-        after.main()
-    assert ended.value.code == 3
-
-
-def call(monkeypatch: pytest.MonkeyPatch, verb: Callable[[list[str]], int], *words: str) -> None:
-    """Have the command line name a verb of this test."""
-    stand_in = type(sys)("beam_slurm.after.of_this_test")
-    monkeypatch.setattr(stand_in, "main", verb, raising=False)
-    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
-    monkeypatch.setitem(after.VERBS, "try", "of_this_test")
-    monkeypatch.setattr(sys, "argv", ["after.pyz", "try", *words])
-
-
-@pytest.mark.parametrize("words", [[], ["train"]])
-def test_no_verb_or_another_is_told_the_verbs(words: list[str]) -> None:
-    told = subprocess.run(
-        [sys.executable, "-m", "beam_slurm.after", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[1],
-    )
-    assert told.returncode == 2
-    assert told.stderr == "usage: after.pyz convert|evaluate ...\n"
-
-
-def test_the_pure_modules_load_nothing_heavy() -> None:
-    program = (
-        "import sys, beam_slurm.after.folder\n"
-        "heavy = {'torch', 'transformers', 'safetensors', 'numpy'}\n"
-        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))\n"
-        "print(sorted(name for name in sys.modules if name.startswith('beam_slurm')\n"
-        "    and not name.startswith('beam_slurm.after')))\n"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    assert told.stdout == "[]\n['beam_slurm']\n"

@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from conversions import CPU, demo_model, in_files, save_distributed
 from safetensors.torch import save_file
-from test_after_convert import CPU, demo_model, in_files, save_distributed
 from test_job import driver_words
 from test_rerun import make, root  # noqa: F401 - a fixture
 
+from beam_slurm import profiles
 from beam_slurm.after import demo
 from beam_slurm.cli import cli
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.posttraining import evaluating
+from beam_slurm.posttraining.source import Source
 from beam_slurm.runs import Run
 
 pytestmark = pytest.mark.usefixtures("no_site")
@@ -166,6 +169,21 @@ def test_an_evaluation_takes_the_nodes_that_the_weights_need(
     with pytest.raises(BeamSlurmError, match="has no answer") as caught:
         call(*words, "--runs", str(root))
     assert caught.value.where == f"{data}:1"
+
+
+@pytest.mark.parametrize(
+    ("profile", "nodes"), [("h200-colocated", 2), ("b200-bf16", 1), ("b300-colocated", 1)]
+)
+def test_beam_takes_two_nodes_of_h200_and_one_of_larger_gpus(
+    profile: str, nodes: int, tmp_path: Path
+) -> None:
+    """Its terabyte of BF16, and room to generate; each layer stays within a node."""
+    data = tmp_path / "mine.jsonl"
+    data.write_text('{"question": "1+1", "answer": "2"}\n')
+    of = Source(profiles.resolve(profile), tmp_path / "hf", None, None, there=False)
+    task = evaluating.task(of, evaluating.Settings("mine", data), None)
+    assert task.nodes == nodes
+    assert {"--tensor-parallel=8", f"--pipeline-parallel={nodes}"} <= set(task.words)
 
 
 def test_a_chain_is_planned_before_anything_is_submitted(root: Path) -> None:  # noqa: F811

@@ -62,9 +62,11 @@ def tensors(config: Mapping[str, Any]) -> dict[str, Tensor]:
         config: the object in config.json.
 
     Raises:
-        Problem: it is another architecture's, or a value that shapes depend on is none.
+        Problem: it is another architecture's or of quantised weights, or a value that shapes depend
+            on is none.
     """
     _check_architecture(config)
+    _refuse_quantised(config)
     ordinary = dtype(config)
     return {
         name: Tensor(shape, ROUTER_DTYPE if name.endswith(ROUTER) else ordinary)
@@ -90,15 +92,31 @@ def dtype(config: Mapping[str, Any]) -> str:
 
 def _check_architecture(config: Mapping[str, Any]) -> None:
     classes = config.get("architectures")
+    remedy = ""
     if config.get("model_type") != MODEL_TYPE:
         said = f"model_type is {json.dumps(config.get('model_type'))}, not {MODEL_TYPE}"
     # Wrapped models have been saved under their wrapper's name (FSDPBeam...), and then no engine
     # knows them.
     elif classes is not None and classes != [MODEL_CLASS]:
         said = f"architectures is {json.dumps(classes)}, not {MODEL_CLASS}"
+        remedy = f'if it is a Beam all the same, write ["{MODEL_CLASS}"] there'
     else:
         return
-    raise Problem(f"the model is of another architecture than Beam: {said}", where="config.json")
+    raise Problem(
+        f"the model is of another architecture than Beam: {said}", where="config.json", do=remedy
+    )
+
+
+def _refuse_quantised(config: Mapping[str, Any]) -> None:
+    """FP8 has tensors of its own, and what is made with such a base would be called FP8 too."""
+    quantised = config.get("quantization_config")
+    if quantised:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise Problem(
+            f"the weights are quantised: quantization_config is of {json.dumps(method)}",
+            where="config.json",
+            do="give the model in BF16",
+        )
 
 
 def _shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from beam_slurm.after import dcp, shards
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.errors import Problem, few
 
 
 class Kind(Enum):
@@ -107,7 +107,11 @@ def find(framework: str, checkpoint: Path) -> Source:
     layout = LAYOUTS[framework]
     try:
         if not checkpoint.is_dir():
-            raise Problem("there is no such checkpoint", where=str(checkpoint))
+            raise Problem(
+                "there is no such checkpoint",
+                where=str(checkpoint),
+                do=f"give one of {framework}: a folder such as {_example(layout)}",
+            )
         for place in (*layout.places, ""):
             for path in sorted(checkpoint.glob(place)) if place else [checkpoint]:
                 kind = _kind(path)
@@ -203,8 +207,7 @@ def _not_whole(where: Path, why: str) -> None:
 def _source(kind: Kind, path: Path) -> Source:
     contents, problems = CONTENTS[kind](path)
     if problems:
-        more = f", and {len(problems) - 3} more" if len(problems) > 3 else ""
-        _not_whole(path, "; ".join(problems[:3]) + more)
+        _not_whole(path, few(problems, "; "))
     return Source(kind, path, contents)
 
 

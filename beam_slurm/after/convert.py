@@ -27,7 +27,7 @@ from beam_slurm.after import (
 )
 from beam_slurm.after.architecture import Tensor
 from beam_slurm.after.checkpoints import ADAPTERS, Kind, Source
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.errors import Problem, few
 from beam_slurm.after.shards import bytes_of
 
 DEMO_BYTES = 10_000_000  # more than its checkpoint and its tokenizer take
@@ -143,7 +143,12 @@ def _check_forth(asked: Request, source: Source) -> Conversion:
     wanted = _wanted(asked.base)
     lost = [name for name in folder.TOKENIZER if not (asked.base / name).is_file()]
     if lost:
-        raise Problem("the base has no tokenizer", where=str(asked.base), why=f"no {lost[0]}")
+        raise Problem(
+            "the base has no tokenizer",
+            where=str(asked.base),
+            why=f"no {lost[0]}",
+            do="copy it there: what is made of this base takes it along",
+        )
     if source.kind is Kind.ADAPTER:
         (lora.mergeable if asked.merge else lora.config)(source.path)
     elif source.kind is Kind.MEGATRON:
@@ -255,7 +260,10 @@ def _wanted(model: Path) -> dict[str, Tensor]:
         return architecture.tensors(headers.parse(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise Problem(
-            "this is no Hugging Face folder of a model", where=str(path), why=str(error)
+            "this is no Hugging Face folder of a model",
+            where=str(path),
+            why=str(error),
+            do="give the folder in which config.json and tokenizer lie beside the weights",
         ) from None
     except Problem as problem:
         raise Problem(problem.what, where=str(path), why=problem.why, do=problem.do) from None
@@ -267,7 +275,8 @@ def _prove_whole(model: Path) -> None:
         raise Problem(
             "the Hugging Face folder is not whole",
             where=str(model),
-            why="; ".join(problems[:3]) + ("; …" if len(problems) > 3 else ""),
+            why=few(problems, "; "),
+            do="convert or copy it again",
         )
 
 
@@ -277,7 +286,7 @@ def _link_weights(source: Path, part: Path) -> None:
         target = part / path.name
         if not target.exists():
             try:
-                os.link(path, target)
+                os.link(path.resolve(), target)  # of a link, as a download's cache has, its file
             except OSError:
                 shutil.copyfile(path, target)
 

@@ -1,6 +1,8 @@
-"""The one error of what runs after training."""
+"""The one error of what runs after training, and how it names many things."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class Problem(Exception):
@@ -29,3 +31,10 @@ class Problem(Exception):
         if self.do:
             text += f"\n  do:  {self.do}"
         return text
+
+
+def few(things: Iterable[str], between: str = ", ", most: int = 3) -> str:
+    """The first of ``things``, and how many there are beside them."""
+    known = list(things)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return between.join(known[:most]) + more

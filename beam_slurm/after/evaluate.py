@@ -8,7 +8,6 @@ problem and its number: so it does not matter which of them are generated togeth
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from beam_slurm.after import answers, engines, model, problems, scores
+from beam_slurm.after import answers, engines, lock, model, problems, scores
 from beam_slurm.after.errors import Problem
 from beam_slurm.after.problems import Question
 from beam_slurm.after.responses import Response, Responses
@@ -187,22 +186,13 @@ def _alone(output: Path) -> Iterator[None]:
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        lock = (output / LOCK).open("w")
+        file = (output / LOCK).open("w")
     except OSError as error:
         raise Problem(
             "the output folder cannot be written", where=str(output), why=str(error)
         ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Problem(
-                "another evaluation writes into the output folder",
-                where=str(output),
-                do="wait for it, or give another folder",
-            ) from None
-        except OSError as error:  # a file system without locks: Lustre may be mounted so
-            print(f"{output} cannot be locked: {error.strerror}", flush=True)
+    with file:
+        lock.take(file, output, "evaluation")
         yield
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +18,15 @@ from typing import Any
 
 from beam_slurm.after import architecture, headers
 from beam_slurm.after.architecture import Tensor
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.dcp import METADATA
+from beam_slurm.after.errors import Problem, few
+from beam_slurm.after.shards import INDEX
 
 CONFIG = "config.json"
-INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # Beam's is one of Hugging Face tokenizers
 SUMS = "SHA256SUMS"
 
-SHOWN = 3  # names of one kind that are told
 THREADS = 16  # at most: what one node can make of shared storage
 BLOCK = 16 << 20  # bytes read at once
 
@@ -82,7 +82,8 @@ def prove(folder: Path) -> list[str]:
 def hashes(folder: Path, progress: Progress | None = None) -> dict[str, str]:
     """Name in the folder to SHA-256, of every file in it but the hidden and the list itself.
 
-    Hidden files are notes of tools: those of a download, or a network file system's leftovers.
+    Hidden files are notes of tools: those of a download, or a network file system's leftovers. One
+    is not: without its ``.metadata`` a distributed checkpoint, as Megatron's is, cannot be read.
 
     Raises:
         Problem: a file cannot be read, or sha256sum could not list its name as it is.
@@ -150,54 +151,55 @@ def check_hashes(folder: Path, progress: Progress | None = None) -> list[str]:
     found = _hash(folder, [name for name in there if name in listed], progress)
     lost = sorted(listed.keys() - found.keys())
     added = [name for name in there if name not in listed]
-    problems = [f"not there any more: {_few(lost)}"] if lost else []
+    problems = [f"not there any more: {few(lost)}"] if lost else []
     problems += [f"{name} has changed" for name in found if found[name] != listed[name]]
-    return problems + ([f"not in {SUMS}: {_few(added)}"] if added else [])
+    return problems + ([f"not in {SUMS}: {few(added)}"] if added else [])
 
 
-def _weights(folder: Path) -> _Weights:
-    weights = _Weights()
-    try:
-        shards = _shards(folder)
-    except Problem as problem:
-        weights.problems.append(f"{INDEX}: {problem.what}")
-        return weights
-    weights.promised = {name for names in shards.values() for name in names}
-    missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
-    if missing:
-        weights.problems.append(
-            f"{len(missing)} of {len(shards)} shards are not there: {_few(missing)}"
-        )
-    for shard in sorted(shards.keys() - missing):
-        _take(folder / shard, shards[shard], weights)
-    strays = sorted({path.name for path in folder.glob("*.safetensors")} - shards.keys())
-    if strays:
-        weights.problems.append(
-            f"not in the index, and read by some engines all the same: {_few(strays)}"
-        )
-    return weights
-
-
-def _shards(folder: Path) -> dict[str, set[str]]:
+def shards(folder: Path) -> dict[str, set[str]]:
     """Each shard's tensors as the index states them; of a single file without index, none.
 
     Raises:
         Problem: there are no weights, or the index is none.
     """
-    if not (folder / INDEX).exists():
+    index = folder / INDEX
+    if not index.exists():
         if not (folder / SINGLE).exists():
-            raise Problem(f"neither it nor {SINGLE} is there", where=INDEX)
+            raise Problem(f"neither it nor {SINGLE} is there", where=str(index))
         return {SINGLE: set()}
-    names = _object(folder / INDEX).get("weight_map")
+    names = _object(index).get("weight_map")
     if not isinstance(names, dict) or not names:
-        raise Problem("it has no weight_map", where=INDEX)
-    shards: dict[str, set[str]] = {}
+        raise Problem("it has no weight_map", where=str(index))
+    found: dict[str, set[str]] = {}
     for tensor, shard in names.items():
         # A shard is a file of this folder: a path could lead anywhere.
         if not isinstance(shard, str) or not re.fullmatch(r"[^/]+\.safetensors", shard):
-            raise Problem(f"{tensor} is in {shard!r}, which is no shard's name", where=INDEX)
-        shards.setdefault(shard, set()).add(tensor)
-    return shards
+            raise Problem(f"{tensor} is in {shard!r}, which is no shard's name", where=str(index))
+        found.setdefault(shard, set()).add(tensor)
+    return found
+
+
+def _weights(folder: Path) -> _Weights:
+    weights = _Weights()
+    try:
+        named = shards(folder)
+    except Problem as problem:
+        weights.problems.append(f"{INDEX}: {problem.what}")
+        return weights
+    weights.promised = {name for names in named.values() for name in names}
+    missing = [shard for shard in sorted(named) if not (folder / shard).is_file()]
+    if missing:
+        weights.problems.append(
+            f"{len(missing)} of {len(named)} shards are not there: {few(missing)}"
+        )
+    for shard in sorted(named.keys() - missing):
+        _take(folder / shard, named[shard], weights)
+    strays = sorted({path.name for path in folder.glob("*.safetensors")} - named.keys())
+    if strays:
+        weights.problems.append(
+            f"not in the index, and read by some engines all the same: {few(strays)}"
+        )
+    return weights
 
 
 def _take(path: Path, promised: set[str], weights: _Weights) -> None:
@@ -215,7 +217,7 @@ def _take(path: Path, promised: set[str], weights: _Weights) -> None:
         ),
     }
     weights.problems += [
-        f"{path.name} {what}: {_few(names)}" for what, names in told.items() if names
+        f"{path.name} {what}: {few(names)}" for what, names in told.items() if names
     ]
     weights.tensors = {**held, **weights.tensors}
 
@@ -241,7 +243,7 @@ def _differences(wanted: dict[str, Tensor], weights: _Weights, ordinary: str) ->
         "of another dtype than config.json says": dtypes,
     }
     return [
-        f"{len(names)} of {len(wanted)} tensors are {what}: {_few(names)}"
+        f"{len(names)} of {len(wanted)} tensors are {what}: {few(names)}"
         for what, names in told.items()
         if names
     ]
@@ -268,12 +270,13 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _names(folder: Path) -> list[str]:
-    """All files in ``folder``, however deep, but hidden ones and the hash list."""
+    """All files in ``folder``, however deep, that the hash list is to name."""
     found = []
     for at, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(at, name).relative_to(folder) for name in names if not name.startswith(".")]
-    return sorted(path.as_posix() for path in found if path != Path(SUMS))
+        found += [Path(at, name) for name in names if name == METADATA or not name.startswith(".")]
+    paths = (path.relative_to(folder) for path in found)
+    return sorted(path.as_posix() for path in paths if path != Path(SUMS))
 
 
 def _raise(error: OSError) -> None:
@@ -312,10 +315,3 @@ def _sha256(path: Path) -> str:
         while count := file.readinto(block):
             digest.update(view[:count])
     return digest.hexdigest()
-
-
-def _few(names: Iterable[str]) -> str:
-    """The first of ``names``, and how many there are beside them."""
-    known = list(names)
-    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    return ", ".join(known[:SHOWN]) + more

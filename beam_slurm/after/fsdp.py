@@ -19,9 +19,10 @@ from beam_slurm.after import shards
 from beam_slurm.after.architecture import Tensor
 from beam_slurm.after.checkpoints import Kind, Source
 from beam_slurm.after.dcp import DTYPES, Contents
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.errors import Problem, few
 
 ANCHOR = "model.embed_tokens.weight"  # in every checkpoint; what stands before it is a prefix
+WEIGHTS = ("F64", "F32", "F16", "BF16")  # values as they are: of FP8 they are with their scales
 EXPERT = re.compile(r"(.*\.mlp\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 
 
@@ -38,7 +39,8 @@ def plan(contents: Contents, wanted: Mapping[str, Tensor], where: Path) -> dict[
     """Where each tensor of the architecture lies in a checkpoint.
 
     Raises:
-        Problem: one is missing or of another shape, or there are some that the architecture lacks.
+        Problem: one is missing, of another shape or quantised, or there are some that the
+            architecture lacks.
     """
     stored = contents.tensors
     prefix = next((name[: -len(ANCHOR)] for name in stored if name.endswith(ANCHOR)), "")
@@ -60,14 +62,25 @@ def plan(contents: Contents, wanted: Mapping[str, Tensor], where: Path) -> dict[
         if name not in used and name != tied and not name.endswith("_extra_state"):
             wrong.append(f"{name} is none of the model's")
     if wrong:
-        more = f"; {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise Problem(
             "the checkpoint is of another architecture than the base",
             where=str(where),
-            why="; ".join(wrong[:3]) + more,
+            why=few(wrong, "; "),
             do="give the model that was trained with --base",
         )
+    _refuse_quantised({name: stored[name] for name in sorted(used)}, where)
     return pieces
+
+
+def _refuse_quantised(stored: Mapping[str, Tensor], where: Path) -> None:
+    found = [f"{name} ({each.dtype})" for name, each in stored.items() if each.dtype not in WEIGHTS]
+    if found:
+        raise Problem(
+            "the checkpoint's weights are quantised, and nothing tells their scales",
+            where=str(where),
+            why=few(found),
+            do="take a checkpoint that was saved in BF16 or FP32",
+        )
 
 
 def convert(source: Source, wanted: Mapping[str, Tensor], part: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from beam_slurm.after import headers, shards
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.errors import Problem, few
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -110,8 +110,7 @@ def merge(adapter: Path, base: Path, part: Path) -> None:
         raise Problem(
             "the adapter does not fit the base model",
             where=str(adapter),
-            why=f"the base has no tensor {lost[0]}"
-            + (f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""),
+            why=f"the base has no tensor {few(lost, most=1)}",
             do="give the model that was trained with --base; "
             "without --merge-lora the adapter stays as it is",
         )

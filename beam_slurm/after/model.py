@@ -7,16 +7,13 @@ proves.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from beam_slurm.after import headers
-from beam_slurm.after.errors import Problem
-
-INDEX = "model.safetensors.index.json"
-HASHES = "SHA256SUMS"
+from beam_slurm.after.errors import Problem, few
+from beam_slurm.after.folder import SUMS, shards
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,7 @@ def look(folder: Path) -> Model:
         Problem: config.json or a file of weights is missing, or cut off.
     """
     try:
-        config = json.loads((folder / "config.json").read_text())
-        if not isinstance(config, dict):
-            raise ValueError("it is no JSON object")
+        config = headers.parse((folder / "config.json").read_bytes())
     except (OSError, ValueError) as error:
         raise Problem(
             "this is no Hugging Face folder",
@@ -56,28 +51,19 @@ def look(folder: Path) -> Model:
             why=str(error),
             do="convert the checkpoint first: beam-slurm convert",
         ) from None
-    shards = _shards(folder)
-    absent = [name for name in shards if not (folder / name).is_file()]
-    if absent or not shards:
-        raise Problem(
-            "the model is not whole",
-            where=str(folder),
-            why="not there: " + ", ".join(absent[:5] or ["*.safetensors"]),
-            do="convert or copy it again",
-        )
-    for name in shards:
+    try:
+        names = sorted(shards(folder))
+    except Problem as problem:
+        raise _not_whole(problem.where, problem.what) from None
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise _not_whole(str(folder), f"not there: {few(absent)}")
+    for name in names:
         headers.read(folder / name)
-    hashes = folder / HASHES
+    hashes = folder / SUMS
     weights = hashlib.sha256(hashes.read_bytes()).hexdigest() if hashes.exists() else None
     return Model(folder, config, weights)
 
 
-def _shards(folder: Path) -> list[str]:
-    try:
-        return sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
-    except FileNotFoundError:
-        return [path.name for path in folder.glob("*.safetensors")]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Problem(
-            "the index of the weights cannot be read", where=str(folder / INDEX), why=repr(error)
-        ) from None
+def _not_whole(where: str, why: str) -> Problem:
+    return Problem("the model is not whole", where=where, why=why, do="convert or copy it again")

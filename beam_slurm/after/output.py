@@ -7,17 +7,16 @@ on, one of another is cleared away, and two never write to one folder.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from beam_slurm.after import folder
-from beam_slurm.after.errors import Problem
+from beam_slurm.after import folder, lock
+from beam_slurm.after.errors import Problem, few
 
 MARK = ".conversion.json"  # hidden: no hash is made of it
 
@@ -60,8 +59,12 @@ def _check_unused(output: Path) -> None:
         )
     part = part_of(output)
     for path in (output, part):
-        if path.exists() and not path.is_dir():
-            raise Problem("the output is there and no folder", where=str(path))
+        if path.is_symlink() or (path.exists() and not path.is_dir()):  # a rename replaces no link
+            raise Problem(
+                "the output is there and no folder",
+                where=str(path),
+                do="give another one with -o",
+            )
     if part.is_dir() and any(part.iterdir()):
         if not (part / MARK).is_file():
             raise Problem(
@@ -71,7 +74,7 @@ def _check_unused(output: Path) -> None:
                 do="remove it, or give another folder with -o",
             )
         with (part / MARK).open("r+b") as mark:
-            _lock(mark, part)
+            lock.take(mark, part, "conversion")
 
 
 class Incomplete(Problem):
@@ -91,7 +94,7 @@ def begin(output: Path, origin: dict[str, Any]) -> Iterator[Path]:
     try:
         part.mkdir(parents=True, exist_ok=True)
         with (part / MARK).open("a+b") as mark:
-            _lock(mark, part)
+            lock.take(mark, part, "conversion")
             mark.seek(0)
             if mark.read().decode(errors="replace") != _text(origin):
                 for entry in part.iterdir():
@@ -122,18 +125,23 @@ def finish(output: Path, prove: Callable[[Path], list[str]]) -> None:
     """Prove what was written, note every file's hash and give the folder its name.
 
     Raises:
-        Incomplete: with what it lacks.
+        Incomplete: with what it lacks; or a file could not be read, which may go by.
     """
     part = part_of(output)
-    problems = prove(part)
+    try:
+        problems = prove(part)
+        if not problems:
+            folder.write_hashes(part, _say)
+    except Problem as problem:
+        again = "start it again: it goes on from what is there"
+        raise Incomplete(problem.what, problem.where, problem.why, problem.do or again) from None
     if problems:
         raise Incomplete(
             "the conversion is not complete",
             where=str(part),
-            why="; ".join(problems[:5]) + ("; …" if len(problems) > 5 else ""),
+            why=few(problems, "; ", most=5),
             do="look at the lines above; nothing has its final name",
         )
-    folder.write_hashes(part, _say)
     for path in [*part.rglob("*"), part]:
         _flush(path)
     part.rename(output)
@@ -150,26 +158,13 @@ def copy_companions(model: Path, part: Path, tokenizer_only: bool = False) -> No
     tokenizer = ("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "chat_template")
     for entry in sorted(model.iterdir()):
         wanted = entry.name.startswith(tokenizer) if tokenizer_only else entry.name != folder.SUMS
-        if entry.is_file() and wanted and not entry.name.endswith(weights):
+        no_weights = not entry.name.startswith(".") and not entry.name.endswith(weights)
+        if entry.is_file() and wanted and no_weights:
             shutil.copyfile(entry, part / entry.name)
 
 
 def _say(done: int, total: int) -> None:
     print(f"hashed: {done / 1e9:,.1f} of {total / 1e9:,.1f} GB", flush=True)
-
-
-def _lock(mark: IO[bytes], part: Path) -> None:
-    try:
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Problem(
-            "the output folder is in use",
-            where=str(part),
-            why="another conversion is writing to it",
-            do="wait for its end, or give another folder with -o",
-        ) from None
-    except OSError:
-        pass  # a file system without locks: Lustre mounted so
 
 
 def _text(origin: dict[str, Any]) -> str:

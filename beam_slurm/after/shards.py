@@ -61,8 +61,13 @@ def _notes(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = headers.parse(file.read(length))
-    found = json.loads(header.get("__metadata__", {}).get("DCP_SHARDING_INFO", "{}"))
-    return dict(found)
+    note = header.get("__metadata__", {}).get("DCP_SHARDING_INFO", "{}")
+    try:
+        return headers.parse(note.encode())
+    except ValueError as error:
+        raise Problem(
+            "the note of where its tensors belong cannot be read", where=str(path), why=str(error)
+        ) from None
 
 
 def bytes_of(tensor: Tensor) -> int:

@@ -5,10 +5,11 @@ Text is turned into tokens here and not by an engine, so that every engine gets 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from beam_slurm.after import headers
 from beam_slurm.after.errors import Problem
 
 
@@ -20,7 +21,8 @@ class Tokenizer:
             the tokenizer's own. A chat model often ends a turn with another token than a text.
 
     Raises:
-        Problem: the folder has no tokenizer that transformers can load.
+        Problem: the folder has no tokenizer that transformers can load, or a file of settings is
+            damaged.
     """
 
     def __init__(self, model: Path) -> None:
@@ -37,9 +39,8 @@ class Tokenizer:
             ) from None
         stop = {self._tokenizer.eos_token_id}
         for name in ("config.json", "generation_config.json"):
-            if (model / name).exists():
-                told = json.loads((model / name).read_text()).get("eos_token_id")
-                stop.update(told if isinstance(told, list) else [told])
+            told = _told(model / name, "eos_token_id")
+            stop.update(told if isinstance(told, list) else [told])
         self.stop = tuple(sorted(stop - {None}))
 
     def prompt(self, question: str) -> tuple[int, ...]:
@@ -55,3 +56,18 @@ class Tokenizer:
     def text(self, tokens: Sequence[int]) -> str:
         """What the model said, without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def _told(path: Path, key: str) -> Any:
+    """A value in a JSON file; None if either is not there."""
+    try:
+        return headers.parse(path.read_bytes()).get(key)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Problem(
+            "the model's settings cannot be read",
+            where=str(path),
+            why=str(error),
+            do="convert or copy the model again",
+        ) from None
