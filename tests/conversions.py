@@ -6,13 +6,14 @@ The fixtures are for every module that names this one in ``pytest_plugins``.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_slurm.after import convert, demo, output
+from beam_slurm.after import convert, demo, hashes, output
 from beam_slurm.after.errors import Problem
 
 torch = pytest.importorskip("torch")
@@ -147,3 +148,11 @@ def save_megatron(at: Path, model: Model) -> None:
         at,
     )
     (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
+
+
+def listed(folder: Path) -> set[str]:
+    """The files whose hashes are as the folder's list says; that it is right is asserted."""
+    words = ["sha256sum", "--strict", "-c", hashes.SUMS]
+    told = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return {line.removesuffix(": OK") for line in told.stdout.splitlines()}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conversions import Model, difference, refused, run
+from conversions import Model, difference, listed, refused, run
 
-from beam_slurm.after import folder, output, shards
+from beam_slurm.after import output, shards
 from beam_slurm.after.errors import Problem
 
 pytest_plugins = ["conversions"]
@@ -44,7 +46,7 @@ def test_an_interrupted_conversion_leaves_a_part_and_goes_on_from_it(
     assert difference(into, trained) == 0.0
     assert sorted(path.name for path in tmp_path.iterdir() if "hf" in path.name) == ["hf"]
     assert {path.suffix for path in into.iterdir()} == {".json", ".safetensors", ""}
-    assert folder.check_hashes(into) == []
+    assert "config.json" in listed(into)
 
 
 def test_what_is_left_of_another_conversion_is_cleared(
@@ -173,4 +175,17 @@ def test_what_was_written_is_kept_if_it_cannot_be_hashed(tmp_path: Path) -> None
     (part / "gone").unlink()
     with output.begin(into, {}):
         output.finish(into, lambda at: [])
-    assert folder.check_hashes(into) == []
+    assert listed(into) == {"weights"}
+
+
+def test_whoever_may_read_the_folder_may_read_its_weights(
+    tmp_path: Path, base: Path, whole: Path
+) -> None:
+    """safetensors gives its files to their owner alone, whatever the umask says."""
+    into = tmp_path / "hf"
+    before = os.umask(0o027)
+    try:
+        run("nemo-rl", whole, into, "--base", str(base))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in into.iterdir()} == {0o640}

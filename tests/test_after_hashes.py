@@ -1,4 +1,4 @@
-"""A folder's hash list: what is in it, that sha256sum takes it, and what has changed since."""
+"""A folder's hash list: what is in it, and that sha256sum takes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_slurm.after import folder
+from beam_slurm.after import hashes
 from beam_slurm.after.errors import Problem
 
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -28,11 +28,6 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def only(problems: list[str]) -> str:
-    assert len(problems) == 1, problems
-    return problems[0]
-
-
 def test_sha256sum_takes_the_list(model: Path) -> None:
     (model / "a note é.txt").write_text("with a space")
     (model / "more").mkdir()
@@ -42,101 +37,57 @@ def test_sha256sum_takes_the_list(model: Path) -> None:
     (model / METADATA).parent.mkdir()
     (model / METADATA).write_text("what lies in which file")
     (model / METADATA).with_name(".nfs0001").write_text("a file system's own")
-    folder.write_hashes(model)
-    words = ["sha256sum", "--strict", "-c", folder.SUMS]
+    hashes.write(model)
+    words = ["sha256sum", "--strict", "-c", hashes.SUMS]
     told = subprocess.run(words, cwd=model, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
-    lines = (model / folder.SUMS).read_text().splitlines()
+    lines = (model / hashes.SUMS).read_text().splitlines()
     names = [line[66:] for line in lines]
     assert names == sorted(names)
     assert {"a note é.txt", "more/deep.txt", ONE, "config.json", METADATA} <= set(names)
     assert [name for name in names if name[0] == "." or "/." in name] == [METADATA]
-    assert folder.SUMS not in names
-    assert not (model / f".{folder.SUMS}.tmp").exists()
+    assert hashes.SUMS not in names
+    assert not (model / f".{hashes.SUMS}.tmp").exists()
 
 
 def test_the_list_is_the_same_each_time_and_not_in_itself(model: Path) -> None:
-    folder.write_hashes(model)
-    first = (model / folder.SUMS).read_bytes()
-    folder.write_hashes(model)
-    assert (model / folder.SUMS).read_bytes() == first
-    assert folder.read_hashes(model) == folder.hashes(model)
+    hashes.write(model)
+    first = (model / hashes.SUMS).read_bytes()
+    hashes.write(model)
+    assert (model / hashes.SUMS).read_bytes() == first
 
 
 def test_a_file_larger_than_a_block_is_hashed_whole(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "BLOCK", 1000)
+    monkeypatch.setattr(hashes, "BLOCK", 1000)
     content = os.urandom(3500)
     (model / "large").write_bytes(content)
-    assert folder.hashes(model)["large"] == hashlib.sha256(content).hexdigest()
+    assert hashes.of(model)["large"] == hashlib.sha256(content).hexdigest()
 
 
 def test_progress_is_told_in_bytes_after_each_file(model: Path) -> None:
     calls: list[tuple[int, int]] = []
-    folder.write_hashes(model, lambda done, total: calls.append((done, total)))
-    sizes = [path.stat().st_size for path in model.iterdir() if path.name != folder.SUMS]
+    hashes.write(model, lambda done, total: calls.append((done, total)))
+    sizes = [path.stat().st_size for path in model.iterdir() if path.name != hashes.SUMS]
     done = [each for each, _ in calls]
     assert len(calls) == len(sizes)
     assert done == sorted(done)
     assert calls[-1] == (sum(sizes), sum(sizes))
 
 
-def test_what_has_changed_since_is_named(model: Path) -> None:
-    folder.write_hashes(model)
-    assert folder.check_hashes(model) == []
-    with (model / TWO).open("r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\x01")  # as long as before
-    assert only(folder.check_hashes(model)) == f"{TWO} has changed"
-    (model / ONE).unlink()
-    (model / "new").write_text("")
-    assert folder.check_hashes(model) == [
-        f"not there any more: {ONE}",
-        f"{TWO} has changed",
-        "not in SHA256SUMS: new",
-    ]
-
-
-def test_a_list_of_sha256sum_itself_is_read(model: Path) -> None:
-    names = sorted(f"./{path.name}" for path in model.iterdir())
-    words = ["sha256sum", "--binary", *names]
-    told = subprocess.run(words, cwd=model, capture_output=True, text=True, check=True)
-    (model / folder.SUMS).write_text(told.stdout)
-    assert folder.check_hashes(model) == []
-
-
-@pytest.mark.parametrize(
-    "line", ["", "abc  config.json", "{hash} config.json", "{hash}  /etc/hostname", "{hash}  ../x"]
-)
-def test_a_line_that_is_no_hash_is_named(model: Path, line: str) -> None:
-    folder.write_hashes(model)
-    with (model / folder.SUMS).open("a") as file:
-        file.write(line.format(hash="0" * 64) + "\n")
-    with pytest.raises(Problem) as caught:
-        folder.read_hashes(model)
-    count = len((model / folder.SUMS).read_text().splitlines())
-    assert caught.value.where == f"{model / folder.SUMS}:{count}"
-
-
-def test_no_list_is_a_problem(model: Path) -> None:
-    with pytest.raises(Problem) as caught:
-        folder.check_hashes(model)
-    assert caught.value.why == "No such file or directory"
-
-
 @pytest.mark.parametrize("name", ["line\nbreak", "back\\slash"])
 def test_a_name_that_would_be_escaped_is_refused(model: Path, name: str) -> None:
     (model / name).write_text("")
     with pytest.raises(Problem) as caught:
-        folder.write_hashes(model)
+        hashes.write(model)
     assert repr(name) in caught.value.what
-    assert not (model / folder.SUMS).exists()
+    assert not (model / hashes.SUMS).exists()
 
 
 def test_a_file_that_cannot_be_read_is_named_and_no_list_is_written(model: Path) -> None:
     (model / "link").symlink_to("gone")
     with pytest.raises(Problem) as caught:
-        folder.write_hashes(model)
+        hashes.write(model)
     assert caught.value.where == str(model / "link")
-    assert not (model / folder.SUMS).exists()
+    assert not (model / hashes.SUMS).exists()

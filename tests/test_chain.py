@@ -286,7 +286,8 @@ def test_status_tells_of_each_with_its_step_and_score(
     folders.outcome(scored)
     scored.output.mkdir()
     scores = {"avg@8": {"value": 0.625}, "pass@1": {"value": 0.625}}
-    (scored.output / "summary.json").write_text(json.dumps({"scores": scores}))
+    summary = {"settings": {"set": "aime2025"}, "scores": scores}
+    (scored.output / "summary.json").write_text(json.dumps(summary))
     jobs |= {job: slurm.Job(job, "COMPLETED") for job in ("21", "22")}
     jobs["23"] = slurm.Job("23", "FAILED")
     folders.outcome(Run(tmp_path / "demo-1a2b3c-hf-2"), state="failed", cause="it has no room")
@@ -295,7 +296,7 @@ def test_status_tells_of_each_with_its_step_and_score(
     rows = [line.split(None, 1) for line in shown.get().splitlines()]
     assert [row[1].strip() for row in rows if row[0] == "then"] == [
         "demo-1a2b3c-hf-1  step 20  succeeded",
-        "demo-1a2b3c-set-1  step 20  succeeded  avg@8 0.625",
+        "demo-1a2b3c-set-1  step 20  succeeded  avg@8 62.5 %",
         "demo-1a2b3c-hf-2  step 40  failed: it has no room",
         "demo-1a2b3c-set-2  step 40  pending: Dependency",
     ]

@@ -1,41 +1,25 @@
-"""A Hugging Face folder of Beam: proved complete, and its files' hashes.
+"""A Hugging Face folder of Beam: proved complete.
 
 The proof reads names, sizes and headers, so 1 TB takes as long as opening its few hundred files.
-The hashes read everything, in as many threads as there are processors: hashlib lets others run.
 Everything here speaks of files by their names in the folder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from beam_slurm.after import architecture, headers
 from beam_slurm.after.architecture import Tensor
-from beam_slurm.after.dcp import METADATA
 from beam_slurm.after.errors import Problem, few
 from beam_slurm.after.shards import INDEX
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")  # Beam's is one of Hugging Face tokenizers
-SUMS = "SHA256SUMS"
-
-THREADS = 16  # at most: what one node can make of shared storage
-BLOCK = 16 << 20  # bytes read at once
-
-# As sha256sum writes and reads a line; it escapes names with these characters, we refuse them.
-LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
-UNLISTED = re.compile(r"[\\\x00-\x1f]")
-
-Progress = Callable[[int, int], None]
-"""Called after each file with the bytes that are done and those of all files."""
 
 
 @dataclass
@@ -77,83 +61,6 @@ def prove(folder: Path) -> list[str]:
     if weights.problems and not weights.tensors:
         return problems  # no shard could be read: that none of its tensors is there goes unsaid
     return problems + _differences(wanted, weights, ordinary)
-
-
-def hashes(folder: Path, progress: Progress | None = None) -> dict[str, str]:
-    """Name in the folder to SHA-256, of every file in it but the hidden and the list itself.
-
-    Hidden files are notes of tools: those of a download, or a network file system's leftovers. One
-    is not: without its ``.metadata`` a distributed checkpoint, as Megatron's is, cannot be read.
-
-    Raises:
-        Problem: a file cannot be read, or sha256sum could not list its name as it is.
-    """
-    names = _names(folder)
-    for name in names:
-        if UNLISTED.search(name):
-            raise Problem(
-                f"a file's name has a backslash or a control character: {name!r}",
-                where=str(folder),
-                do="rename it",
-            )
-    return _hash(folder, names, progress)
-
-
-def write_hashes(folder: Path, progress: Progress | None = None) -> None:
-    """Write ``SHA256SUMS``, so that ``sha256sum -c SHA256SUMS`` works in the folder.
-
-    Raises:
-        Problem: as ``hashes`` does, or the list cannot be written.
-    """
-    found = hashes(folder, progress)
-    text = "".join(f"{digest}  {name}\n" for name, digest in found.items())
-    passing = folder / f".{SUMS}.tmp"
-    try:
-        passing.write_bytes(os.fsencode(text))
-        passing.replace(folder / SUMS)
-    except OSError as error:
-        raise Problem(
-            "the hash list cannot be written", where=str(folder), why=str(error.strerror)
-        ) from None
-
-
-def read_hashes(folder: Path) -> dict[str, str]:
-    """What ``SHA256SUMS`` says: name in the folder to SHA-256.
-
-    Raises:
-        Problem: it is not there, cannot be read, or has a line of another form.
-    """
-    path = folder / SUMS
-    try:
-        text = os.fsdecode(path.read_bytes())
-    except OSError as error:
-        raise Problem(
-            "the hash list cannot be read", where=str(path), why=str(error.strerror)
-        ) from None
-    found = {}
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        match = LINE.fullmatch(line)
-        name = Path(match[2] if match else "/")
-        if not match or name.is_absolute() or ".." in name.parts:
-            raise Problem("the line is no hash and a name in this folder", where=f"{path}:{number}")
-        found[name.as_posix()] = match[1]
-    return found
-
-
-def check_hashes(folder: Path, progress: Progress | None = None) -> list[str]:
-    """How ``folder`` differs from its ``SHA256SUMS``, as sentences; empty: not at all.
-
-    Raises:
-        Problem: the list cannot be read, or a file.
-    """
-    listed = read_hashes(folder)
-    there = _names(folder)
-    found = _hash(folder, [name for name in there if name in listed], progress)
-    lost = sorted(listed.keys() - found.keys())
-    added = [name for name in there if name not in listed]
-    problems = [f"not there any more: {few(lost)}"] if lost else []
-    problems += [f"{name} has changed" for name in found if found[name] != listed[name]]
-    return problems + ([f"not in {SUMS}: {few(added)}"] if added else [])
 
 
 def shards(folder: Path) -> dict[str, set[str]]:
@@ -267,51 +174,3 @@ def _object(path: Path) -> dict[str, Any]:
         raise Problem(f"it cannot be read: {error.strerror}", where=str(path)) from None
     except ValueError as error:
         raise Problem(f"it is no JSON object: {error}", where=str(path)) from None
-
-
-def _names(folder: Path) -> list[str]:
-    """All files in ``folder``, however deep, that the hash list is to name."""
-    found = []
-    for at, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(at, name) for name in names if name == METADATA or not name.startswith(".")]
-    paths = (path.relative_to(folder) for path in found)
-    return sorted(path.as_posix() for path in paths if path != Path(SUMS))
-
-
-def _raise(error: OSError) -> None:
-    raise Problem("the folder cannot be read", where=error.filename, why=str(error.strerror))
-
-
-def _hash(folder: Path, names: list[str], progress: Progress | None) -> dict[str, str]:
-    found = {}
-    done = 0
-    with ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0)))) as pool:
-        try:
-            sizes = {name: (folder / name).stat().st_size for name in names}
-            running = {pool.submit(_sha256, folder / name): name for name in names}
-            for future in as_completed(running):
-                name = running[future]
-                found[name] = future.result()
-                done += sizes[name]
-                if progress:
-                    progress(done, sum(sizes.values()))
-        except OSError as error:
-            raise Problem(
-                "a file cannot be read",
-                where=error.filename or str(folder),
-                why=str(error.strerror),
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error nobody waits for the rest
-    return {name: found[name] for name in names}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    block = bytearray(BLOCK)
-    view = memoryview(block)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(block):
-            digest.update(view[:count])
-    return digest.hexdigest()

@@ -13,7 +13,8 @@ from typing import Any
 
 from beam_slurm.after import headers
 from beam_slurm.after.errors import Problem, few
-from beam_slurm.after.folder import SUMS, shards
+from beam_slurm.after.folder import shards
+from beam_slurm.after.hashes import SUMS
 
 
 @dataclass(frozen=True)

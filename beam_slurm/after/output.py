@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from beam_slurm.after import folder, lock
+from beam_slurm.after import hashes, lock
 from beam_slurm.after.errors import Problem, few
 
 MARK = ".conversion.json"  # hidden: no hash is made of it
+SAY_EVERY = 10.0  # seconds
 
 
 def part_of(output: Path) -> Path:
@@ -131,7 +133,7 @@ def finish(output: Path, prove: Callable[[Path], list[str]]) -> None:
     try:
         problems = prove(part)
         if not problems:
-            folder.write_hashes(part, _say)
+            hashes.write(part, _Told())
     except Problem as problem:
         again = "start it again: it goes on from what is there"
         raise Incomplete(problem.what, problem.where, problem.why, problem.do or again) from None
@@ -142,6 +144,7 @@ def finish(output: Path, prove: Callable[[Path], list[str]]) -> None:
             why=few(problems, "; ", most=5),
             do="look at the lines above; nothing has its final name",
         )
+    _open_to_readers(part)
     for path in [*part.rglob("*"), part]:
         _flush(path)
     part.rename(output)
@@ -157,14 +160,31 @@ def copy_companions(model: Path, part: Path, tokenizer_only: bool = False) -> No
     weights = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
     tokenizer = ("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "chat_template")
     for entry in sorted(model.iterdir()):
-        wanted = entry.name.startswith(tokenizer) if tokenizer_only else entry.name != folder.SUMS
+        wanted = entry.name.startswith(tokenizer) if tokenizer_only else entry.name != hashes.SUMS
         no_weights = not entry.name.startswith(".") and not entry.name.endswith(weights)
         if entry.is_file() and wanted and no_weights:
             shutil.copyfile(entry, part / entry.name)
 
 
-def _say(done: int, total: int) -> None:
-    print(f"hashed: {done / 1e9:,.1f} of {total / 1e9:,.1f} GB", flush=True)
+def _open_to_readers(part: Path) -> None:
+    """Let whoever may read the hash list read what it lists: safetensors makes private files."""
+    mode = (part / hashes.SUMS).stat().st_mode
+    for path in part.rglob("*"):
+        # What is linked is the framework's, too.
+        if path.is_file() and not path.is_symlink() and path.stat().st_nlink == 1:
+            path.chmod(mode)
+
+
+class _Told:
+    """Says how much is hashed, every few seconds and at the end."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if done == total or time.monotonic() - self.said > SAY_EVERY:
+            self.said = time.monotonic()
+            print(f"hashed: {done / 1e9:,.1f} of {total / 1e9:,.1f} GB", flush=True)
 
 
 def _text(origin: dict[str, Any]) -> str:
