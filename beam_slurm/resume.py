@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,26 @@ from beam_slurm import checks, runs
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint
+from beam_slurm.runs import Run
 
 
-def output(request: JobRequest) -> None:
+def output(request: JobRequest, known: Iterable[Run] | None = None) -> None:
     """Raise unless the output folder holds what the run is to go on from, or nothing.
 
     Frameworks decide this by themselves, hours later, and some of them without a word: SkyRL and
     Miles start from scratch where a small file is missing, NeMo RL goes on without being asked.
     A folder that this machine does not see is left to the job's first node.
 
+    Args:
+        request: the run.
+        known: the runs that may write into the same folder; left out, all beside this one.
+
     Raises:
         BeamSlurmError: with what lies there, whole or not.
     """
+    known = runs.all_runs(request.run.parent) if known is None else known
     if request.task:
-        _refuse_in_use(request)
+        _refuse_in_use(request, known)
         return
     profile, folder = request.profile, request.launch.checkpoints
     resume = profile.recipe.checkpoint.resume
@@ -34,7 +41,7 @@ def output(request: JobRequest) -> None:
             why="recipe.checkpoint.resume is true, recipe.checkpoint.enabled is false",
             remedy="--set recipe.checkpoint.enabled=true",
         )
-    _refuse_in_use(request)
+    _refuse_in_use(request, known)
     if folder is None:
         return
     root = Path(profile.site.paths.outputs or request.run.parent)
@@ -80,10 +87,11 @@ def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> 
         )
 
 
-def _refuse_in_use(request: JobRequest) -> None:
+def _refuse_in_use(request: JobRequest, known: Iterable[Run]) -> None:
     """Raise if a run that is not over writes into the request's output folder, or will do so."""
     own = os.path.realpath(request.run)
-    for run in runs.writers(Path(request.launch.output), runs.all_runs(request.run.parent)):
+    what, option = ("files", "-o") if request.task else ("checkpoints", "--output-dir")
+    for run in runs.writers(Path(request.launch.output), known):
         if os.path.realpath(run.path) == own:
             continue
         state = run.state()
@@ -92,8 +100,8 @@ def _refuse_in_use(request: JobRequest) -> None:
             raise BeamSlurmError(
                 f"{request.launch.output} is the output folder of {run.id}, which is {state.word}"
                 + (f" as job {job}" if job else ""),
-                why="both would write the same checkpoints",
-                remedy=f"wait for its end, beam-slurm cancel {run.id}, or another --output-dir",
+                why=f"both would write the same {what}",
+                remedy=f"wait for its end, beam-slurm cancel {run.id}, or another {option}",
             )
 
 

@@ -300,10 +300,10 @@ def writers(folder: Path, known: Iterable[Run]) -> list[Run]:
     The one whose mark lies in it comes first, of whatever folder of runs; then those of ``known``
     that say so themselves, among which may be one that still waits in the queue.
     """
-    at = Path(os.path.realpath(folder))
+    at = f"{os.path.realpath(folder)}/"  # as text: there may be a million to compare
     last = marked(folder)
     found = [last] if last else []
-    return found + [run for run in known if any(to.is_relative_to(at) for to in run.writes)]
+    return found + [run for run in known if any(f"{to}/".startswith(at) for to in run.writes)]
 
 
 def marked(output: Path) -> Run | None:

@@ -25,7 +25,7 @@ COMMANDS = {
     "dashboard": "Say how to reach a run's Ray dashboard, or open it.",
     "report": "Draw runs as a page: accuracy, reward, lengths, step time, hours lost.",
     "convert": "Make a Hugging Face folder of a checkpoint, or a checkpoint of one.",
-    "evaluate": "Score a converted checkpoint on a set of problems, whoever trained it.",
+    "evaluate": "Score converted checkpoints on a set of problems, whoever trained them.",
     "cancel": "End a run.",
     "runs": "List, show and compare what ran; run it again; remove old runs.",
     "profiles": "List the profiles, or show one with the origin of its values.",

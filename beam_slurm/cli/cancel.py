@@ -11,6 +11,7 @@ Examples:
   beam-slurm cancel b300-colocated-7c1f9e
   beam-slurm cancel lr-3f2a1b              a sweep with all its points
   beam-slurm cancel lr-3f2a1b-0007         one of them
+  beam-slurm cancel evaluate-aime2025-9c   an evaluation of several checkpoints
 """
 
 

@@ -13,6 +13,7 @@ Examples:
   beam-slurm status                       the newest runs
   beam-slurm status b300-colocated-7c1f9e one run; its start, or the job's id, is enough
   beam-slurm status lr-3f2a1b             a sweep, as beam-slurm sweep status shows it
+  beam-slurm status evaluate-aime2025-9c  several checkpoints and their scores
   beam-slurm status --json | jq '.[] | select(.state == "failed") | .id'
 """
 

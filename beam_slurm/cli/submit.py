@@ -119,14 +119,12 @@ def offer(
     """
     import os
 
-    from beam_slurm import checks
     from beam_slurm.errors import BeamSlurmError
 
     if as_json and dry_run:
         raise click.UsageError("--json tells of a run, and --dry-run makes none")
     fits = bool(request.task) or _check_plan(request.profile, stop=not (dry_run or force))
-    _warn(checks.unused(request))
-    _warn(checks.mailless(request))
+    remark(request)
     if dry_run:
         if not fits:
             click.echo("submit would refuse this: see the errors of its plan above", err=True)
@@ -142,6 +140,15 @@ def offer(
             sys.stdout.flush()
         return
     _send(request, links, wait, as_json, draw, **more)
+
+
+def remark(*requests: JobRequest) -> None:
+    """Say what of this shell and of their profiles these requests make no use of, each once."""
+    from beam_slurm import checks
+
+    found = [check(request) for request in requests for check in (checks.unused, checks.mailless)]
+    for said in dict.fromkeys(found):
+        _warn(said)
 
 
 def _check_plan(profile: Profile, stop: bool) -> bool:

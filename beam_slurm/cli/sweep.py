@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from beam_slurm.errors import BeamSlurmError
-    from beam_slurm.sweep.file import Sweep
     from beam_slurm.sweep.folder import Folder
     from beam_slurm.sweep.planning import Planned
 
@@ -22,7 +21,7 @@ Examples:
   beam-slurm sweep lr.yaml --dry-run -o first.sbatch
   beam-slurm sweep lr.yaml --max-parallel 4 --wait
   beam-slurm sweep lr.yaml --max-gpu-hours 5000 --trim
-  beam-slurm sweep status lr-3f2a1b
+  beam-slurm sweep status lr-3f2a1b               also of an evaluation of several checkpoints
   beam-slurm sweep results lr-3f2a1b -o lr.png
   beam-slurm sweep lr-3f2a1b --retry-failed       those alone
   beam-slurm sweep lr-3f2a1b --resume             what is not submitted, or was cancelled
@@ -105,8 +104,7 @@ def run(
     **fresh: Any,
 ) -> None:
     """Submit a sweep, or go on with one."""
-    from rich.console import Console
-
+    from beam_slurm.report import text
     from beam_slurm.sweep.waiting import wait as stay
 
     if output and not dry_run:
@@ -124,9 +122,9 @@ def run(
         of = found
     if of is None:
         return
-    _show(of, wait)
+    show(of, wait)
     if wait:
-        sys.exit(stay(of, Console()))
+        sys.exit(stay(of, text.console()))
 
 
 def _new(
@@ -161,7 +159,7 @@ def _new(
     refused = _findings(planned, force) or refused
     parallel = max_parallel or read.file.max_parallel
     if dry_run:
-        _dry_run(read, planned, parallel, output)
+        _dry_run(read.name, planned, parallel, output)
         if refused:
             click.echo(f"it would be refused: {refused.what}", err=True)
         return None
@@ -181,8 +179,8 @@ def _go_on(name: str, where: Path | None, site: Path | None, retry: bool) -> Fol
     from beam_slurm.sweep.states import Observer
 
     of = folder.find(name, profiles.runs_folder(where))
-    original = Path(of.content.file)
-    edited = original.is_file() and file.digest(original) != of.content.sha256
+    original = Path(of.content.file) if of.content.file else None
+    edited = bool(original and original.is_file() and file.digest(original) != of.content.sha256)
     if edited and Path(name).is_file():
         raise BeamSlurmError(
             f"{name} was edited after it was submitted as {of.id}",
@@ -193,24 +191,25 @@ def _go_on(name: str, where: Path | None, site: Path | None, retry: bool) -> Fol
         )
     if edited:
         click.echo(f"note: {original} was edited since; this goes on as it was submitted", err=True)
-    of.sweep()  # raises if its copy was edited
+    if original:
+        of.sweep()  # raises if its copy was edited
     observer = Observer()
     looks = observer.look(of) if retry or of.content.cancelled else []
     if observer.note:  # what runs would be taken for lost, and run twice
         raise BeamSlurmError(
-            f"nobody can say now which points {'have failed' if retry else 'were cancelled'}",
+            f"nobody can say now which {of.noun}s {'have failed' if retry else 'were cancelled'}",
             why=observer.note,
             remedy="nothing was submitted; try again when Slurm answers",
         )
     again = [look.index for look in looks if (look.failed if retry else look.cancelled)]
     if not again and retry:
-        click.echo(f"no point of {of.id} has failed")
+        click.echo(f"no {of.noun} of {of.id} has failed")
         return None
     if site and not again:
         raise click.UsageError("--site is for points that run again, and there are none")
+    submission.go_on(of, again, site)
     if again:
         click.echo(f"again: points {', '.join(map(str, again))}")
-    submission.go_on(of, again, site)
     return of
 
 
@@ -269,22 +268,30 @@ def _findings(planned: Sequence[Planned], force: bool) -> BeamSlurmError | None:
 
 
 def _dry_run(
-    read: Sweep, planned: Sequence[Planned], parallel: int | None, output: Path | None
+    name: str, planned: Sequence[Planned], parallel: int | None, output: Path | None
 ) -> None:
     import os
 
+    from beam_slurm.errors import BeamSlurmError
+
+    if output:
+        try:
+            output.write_bytes(os.fsencode(str(planned[0].request)))
+        except OSError as error:
+            raise BeamSlurmError(f"cannot write {output}", why=error.strerror) from error
+    show_plan(name, planned, parallel)
+
+
+def show_plan(
+    name: str, planned: Sequence[Planned], parallel: int | None = None, *, err: bool = False
+) -> None:
+    """The points of what would be submitted as ``name``, its arrays, and what it may cost."""
     from beam_slurm.errors import BeamSlurmError
     from beam_slurm.report import text
     from beam_slurm.sweep import limits, planning, view
 
     request = planned[0].request
-    if output:
-        try:
-            output.write_bytes(os.fsencode(str(request)))
-        except OSError as error:
-            raise BeamSlurmError(f"cannot write {output}", why=error.strerror) from error
-    console = text.console()
-    console.print(view.plan(planned))
+    text.console(stderr=err).print(view.plan(planned))
     try:
         found = limits.Limits() if request.local else limits.ask(request.profile.site)
     except BeamSlurmError as error:
@@ -292,9 +299,10 @@ def _dry_run(
         click.echo(f"note: arrays as Slurm allows them by itself, for {error.what}", err=True)
     if not request.local:
         for line in view.chunks(planned, found, parallel):
-            click.echo(line)
+            click.echo(line, err=err)
     cost = text.number(planning.hours(planned))
-    click.echo(f"{read.name}: {text.count(len(planned), 'point')}, at most {cost} GPU-hours")
+    count = text.count(len(planned), planned[0].noun)
+    click.echo(f"{name}: {count}, at most {cost} GPU-hours", err=err)
     if found.jobs is not None and len(planned) > found.jobs - found.queued:
         click.echo(
             f"note: of your {found.jobs} jobs in the queue {found.queued} are there already: the "
@@ -303,7 +311,8 @@ def _dry_run(
         )
 
 
-def _show(of: Folder, wait: bool) -> None:
+def show(of: Folder, wait: bool) -> None:
+    """What was submitted, and what to type next."""
     from beam_slurm.report import text
     from beam_slurm.sweep import view
 
@@ -314,9 +323,9 @@ def _show(of: Folder, wait: bool) -> None:
     if left:
         after = "follow as there is room" if wait else f"beam-slurm sweep {of.id} --resume, later"
         click.echo(
-            f"left    {text.count(left, 'point')}: you may not have more jobs in the queue; {after}"
+            f"left    {text.count(left, of.noun)}: you may not have more jobs in the queue; {after}"
         )
-    if of.sweep().file.early_stop and not wait:
+    if of.early_stop and not wait:
         click.echo(f"note    early_stop works with: beam-slurm sweep {of.id} --resume --wait")
     if not wait:
         click.echo(f"next    beam-slurm sweep status {of.id}")
@@ -339,7 +348,7 @@ def status(
     from beam_slurm.sweep.states import Observer
 
     of = folder.find(name, profiles.runs_folder(where))
-    wanted = of.sweep().file.objective
+    wanted = of.objective
     observer = Observer()
     looks = observer.look(of)
     if as_json:
@@ -351,11 +360,13 @@ def status(
     console.print(view.table(shown, wanted))
     if len(shown) < len(looks):
         click.echo(f"{len(looks) - len(shown)} more: beam-slurm sweep status {of.id} --all")
-    console.print(view.counts(looks))
+    console.print(view.counts(of, looks))
     if observer.note:
         click.echo(f"note: from the runs' own files alone: {observer.note}", err=True)
-    if any(look.failed for look in looks):
-        click.echo(f"next    beam-slurm sweep {of.id} --retry-failed")
+    failed = next((look.entry.run for look in looks if look.failed), None)
+    if failed:
+        again = f"sweep {of.id} --retry-failed" if of.content.file else f"status {failed}"
+        click.echo(f"next    beam-slurm {again}")
 
 
 @sweep.command(epilog="\b\nExample:\n  beam-slurm sweep results lr-3f2a1b -o lr.png\n")
@@ -380,13 +391,13 @@ def results(
     from beam_slurm.sweep.states import Observer
 
     of = folder.find(name, profiles.runs_folder(where))
-    wanted = of.sweep().file.objective
+    wanted = of.objective
     if wanted is None:
+        hint = "the next time: objective: {metric: reward}; " if of.content.file else ""
         raise BeamSlurmError(
             f"{of.id} has no objective",
-            where=str(of.path / folder.COPY),
-            remedy=f"the next time: objective: {{metric: reward}}; all points: "
-            f"beam-slurm sweep status {of.id} --json",
+            where=str(of.path / folder.COPY) if of.content.file else None,
+            remedy=f"{hint}all {of.noun}s: beam-slurm sweep status {of.id} --json",
         )
     observer = Observer()
     looks = observer.look(of)
@@ -400,7 +411,7 @@ def results(
         console = text.console()
         console.print(view.head(of))
         console.print(view.ranking(rows, wanted))
-        console.print(view.counts(looks))
+        console.print(view.counts(of, looks))
         if rows[0].mean is not None:
             best = rows[0].looks[0].facts.run
             click.echo(f"best    beam-slurm report {best.id}")

@@ -170,12 +170,7 @@ def model(
     if isinstance(task, dict) and "output" in task:
         trained = Run(run.path.parent / task["run"]) if task.get("run") else None
         return Source(resolved, Path(task["output"]), trained, task.get("step"))
-    folder = hf_folder(run)
-    there = {
-        int(match[1]): path
-        for path in (folder.glob("step_*") if folder else ())
-        if (match := re.fullmatch(r"step_(\d+)", path.name))
-    }
+    folder, there = run.converted, conversions(run)
     wanted = step if step is not None else max(there, default=None)
     if wanted not in there:
         which = f"of step {step} " if step is not None else ""
@@ -189,6 +184,11 @@ def model(
     return Source(resolved, there[wanted], run, wanted)
 
 
-def hf_folder(run: Run) -> Path | None:
-    """Where the conversions of a run's checkpoints go unless they are told otherwise."""
-    return run.converted
+def conversions(run: Run) -> dict[int, Path]:
+    """The Hugging Face folders that lie where a run's conversions go, by training steps."""
+    folder = run.converted
+    return {
+        int(match[1]): path
+        for path in (folder.glob("step_*") if folder else ())
+        if (match := re.fullmatch(r"step_(\d+)", path.name))
+    }

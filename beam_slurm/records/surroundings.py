@@ -1,6 +1,6 @@
 """What a run depends on besides its profile: code, image, versions, names of secrets.
 
-It costs a few calls of other programs, and is gathered once for all points of a sweep.
+It costs a few calls of other programs, and is gathered once for points that have it in common.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +99,20 @@ def gather(request: JobRequest) -> Surroundings:
         },
         secrets=secrets(request),
     )
+
+
+def gather_all(requests: Sequence[JobRequest]) -> list[Surroundings]:
+    """The same for each of many requests; for those with the same image and code in one look."""
+    seen: dict[tuple[object, ...], Surroundings] = {}
+    found = []
+    for request in requests:
+        launch, site = request.launch, request.profile.site
+        secret_ones = (*launch.secrets, *site.secret_names, site.secrets_file)
+        alike = (site.container, launch.container, _checkout(request), secret_ones)
+        if alike not in seen:
+            seen[alike] = gather(request)
+        found.append(seen[alike])
+    return found
 
 
 def secrets(request: JobRequest) -> tuple[str, ...]:

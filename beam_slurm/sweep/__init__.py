@@ -6,4 +6,7 @@
 
 A point's run folder is like any other's, so that all commands work on it. What a sweep adds is
 which values each point has, which array it is a task of, and what comes out best.
+
+``submission`` takes points that were made elsewhere, too: ``posttraining.several`` makes one of
+each checkpoint that is to be evaluated.
 """

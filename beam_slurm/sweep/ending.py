@@ -6,6 +6,7 @@ import contextlib
 
 from beam_slurm import ending, slurm
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.report import text
 from beam_slurm.sweep import here
 from beam_slurm.sweep.folder import Folder
 from beam_slurm.sweep.states import Look, Observer
@@ -37,7 +38,9 @@ def end(of: Folder) -> str:
             with contextlib.suppress(BeamSlurmError):  # its job is over: it ends by itself
                 ending.end(look.facts.run)
     what = f"job {', '.join(arrays)}" if arrays else f"process {of.content.queue}"
-    return f"cancelling {of.id}: {what}, {len(going)} of {len(of.content.points)} points"
+    return (
+        f"cancelling {of.id}: {what}, {len(going)} of {text.count(len(of.content.points), of.noun)}"
+    )
 
 
 def stop(of: Folder, look: Look, why: str) -> str:

@@ -1,7 +1,9 @@
 """The folder of a sweep: what was planned, what was submitted, as which arrays.
 
+A sweep without a file is what ``evaluate`` makes of several checkpoints: each is a point.
+
     <runs>/<sweep id>/
-      sweep.yaml                  the sweep file as it was
+      sweep.yaml                  the sweep file as it was, if there is one
       sweep.json                  points, kinds, chunks: written before each submission and after it
       submitit/                   scripts and pickles of the arrays, and their tasks' first words
       <sweep id>-0007/            the run of point 7
@@ -29,6 +31,7 @@ from beam_slurm.errors import BeamSlurmError
 from beam_slurm.runs import Run
 from beam_slurm.sweep import file
 from beam_slurm.sweep.file import Sweep
+from beam_slurm.sweep.schema import EarlyStop, Objective
 
 COPY = "sweep.yaml"
 ARRAYS = "submitit"
@@ -61,10 +64,10 @@ class Content:
     """All that sweep.json holds.
 
     Attributes:
-        file: where the sweep file lay.
+        file: where the sweep file lay; None of a sweep that has none.
         sha256: of its bytes.
         executor: slurm or local.
-        profile: its name.
+        profile: its name; of a sweep without a file, all their names.
         created: epoch seconds.
         max_parallel: how many points may run at the same time; None is no limit.
         kinds: the #SBATCH options of the points, which an array's tasks must have in common.
@@ -73,8 +76,8 @@ class Content:
         queue: the process that starts the points without Slurm.
     """
 
-    file: str
-    sha256: str
+    file: str | None
+    sha256: str | None
     executor: str
     profile: str
     created: float
@@ -132,12 +135,33 @@ class Folder:
         """The runs of which nobody knows whether Slurm took them."""
         return {run for chunk in self.content.chunks if chunk.job is None for run in chunk.runs}
 
+    @property
+    def noun(self) -> str:
+        """What its points are to those who made it."""
+        return "point" if self.content.file else "checkpoint"
+
+    @property
+    def objective(self) -> Objective | None:
+        """What decides which point is best, if the sweep file says so. Raises as ``sweep`` does."""
+        return self.sweep().file.objective if self.content.file else None
+
+    @property
+    def early_stop(self) -> EarlyStop | None:
+        """By which rule points are ended early, likewise."""
+        return self.sweep().file.early_stop if self.content.file else None
+
     def sweep(self) -> Sweep:
         """The sweep file as it was.
 
         Raises:
-            BeamSlurmError: the copy was changed since.
+            BeamSlurmError: there is none, or the copy was changed since.
         """
+        if self.content.file is None:
+            raise BeamSlurmError(
+                f"{self.id} has no sweep file that its points could be made of anew",
+                why="beam-slurm evaluate made it, of checkpoints",
+                remedy="evaluate those again that are not scored: what is done is kept",
+            )
         copy = self.path / COPY
         if file.digest(copy) != self.content.sha256:
             raise BeamSlurmError(
@@ -176,19 +200,20 @@ class Folder:
             yield
 
 
-def create(path: Path, sweep: Sweep, content: Content) -> Folder:
+def create(path: Path, sweep: Sweep | None, content: Content) -> Folder:
     """Turn ``path``, where the points' runs lie already, into the folder of a sweep."""
-    copy = path / COPY
-    copy.write_bytes(sweep.path.read_bytes())
-    if file.digest(copy) != content.sha256:
-        raise BeamSlurmError(
-            f"{sweep.path} was changed just now",
-            why="it is not what was checked any more",
-            remedy="submit it again",
-        )
+    mode = path.stat().st_mode  # whatever this shell's umask
+    if sweep:
+        copy = path / COPY
+        copy.write_bytes(sweep.path.read_bytes())
+        if file.digest(copy) != content.sha256:
+            raise BeamSlurmError(
+                f"{sweep.path} was changed just now",
+                why="it is not what was checked any more",
+                remedy="submit it again",
+            )
+        copy.chmod(0o666 & mode)
     (path / ARRAYS).mkdir()
-    mode = path.stat().st_mode
-    copy.chmod(0o666 & mode)  # whatever this shell's umask
     (path / ARRAYS).chmod(0o777 & mode)
     folder = Folder(path, content)
     folder.save()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import checks, job, measure, plan, profiles, resume, secret
+from beam_slurm import checks, job, measure, plan, profiles, resume, runs, secret
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.profiles import Resolved
@@ -23,13 +24,22 @@ _OWN = ("comment", "chdir", "output")
 
 @dataclass(frozen=True)
 class Planned:
-    """A point that was checked: its request, its options without its own, what it may cost."""
+    """A point that can be launched: its request, what it may cost, what is wrong with its plan."""
 
     point: Point
     request: JobRequest
-    directives: tuple[Directive, ...]
     gpu_hours: float
-    findings: tuple[plan.Finding, ...]
+    findings: tuple[plan.Finding, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What it is to those who made it."""
+        return "checkpoint" if self.request.task else "point"
+
+    @cached_property
+    def directives(self) -> tuple[Directive, ...]:
+        """Its #SBATCH options without those that are its own."""
+        return tuple(pair for pair in job.directives(self.request) if pair[0] not in _OWN)
 
 
 def make(
@@ -87,13 +97,15 @@ def check(planned: Sequence[Planned]) -> None:
         BeamSlurmError: with the point that it is about.
     """
     kinds: dict[tuple[object, ...], Planned] = {}
+    # Whoever may write where a point would: the runs beside the sweep's folder, and those in it.
+    known = list(runs.all_runs(planned[0].request.run.parents[1]))
     for each in planned:
         request = each.request
         with _about(each.point):
             checks.missing(request.profile.name, request.missing)
             checks.times(request.profile)
             checks.secrets(request.profile.site)
-            resume.output(request)
+            resume.output(request, known)
         if not request.local:
             kinds.setdefault(_alike(each), each)
     for each in kinds.values():
@@ -132,8 +144,7 @@ def one(sweep: Sweep, fixed: Resolved, point: Point, **where: Any) -> Planned:
         request = job.make_request(resolved, overrides=words(sweep, point), **where)
     made = measure.planned(request.profile)
     cost = next(figure.need for figure in made.figures if figure.name == "GPU-hours")
-    shared = tuple(pair for pair in job.directives(request) if pair[0] not in _OWN)
-    return Planned(point, request, shared, cost, made.findings)
+    return Planned(point, request, cost, made.findings)
 
 
 class _about:  # noqa: N801 - it reads as a word of the sentence: with _about(point)

@@ -12,7 +12,9 @@ from typing import Any
 
 from beam_slurm import metrics
 from beam_slurm.metrics import History
-from beam_slurm.report.facts import seconds_left
+from beam_slurm.report import common
+from beam_slurm.report.common import Scored
+from beam_slurm.report.facts import Facts, seconds_left
 from beam_slurm.sweep.schema import Objective
 from beam_slurm.sweep.states import Look
 
@@ -83,13 +85,22 @@ def rank(looks: Sequence[Look], wanted: Objective) -> list[Row]:
     return sorted(rows, key=order)
 
 
+def scored(facts: Facts) -> Scored | None:
+    """What an evaluation has come to; None unless it has succeeded."""
+    return common.read(facts.run.output) if facts.state.word == "succeeded" else None
+
+
 def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, Any]]:
-    """One flat record a point, for CSV and JSON. ``objective`` is null while there is none."""
+    """One flat record a point, for CSV and JSON. ``objective`` is null while there is none.
+
+    That of an evaluation has ``task`` too, what was evaluated, and ``scores``.
+    """
     found = []
     for look in looks:
         facts = look.facts
         last = facts.history.last if facts.history else None
         measured = value(facts.history, wanted) if wanted else None
+        task = facts.manifest.get("task")
         found.append(
             {
                 "point": look.index,
@@ -106,9 +117,15 @@ def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, A
                 "seconds": facts.seconds,
                 "seconds_left": None if facts.state.ended else seconds_left(facts),
                 "folder": str(facts.run.path),
+                **({"task": task, "scores": _scores(facts)} if task else {}),
             }
         )
     return found
+
+
+def _scores(facts: Facts) -> dict[str, Any]:
+    found = scored(facts)
+    return common.as_json(found)["scores"] if found else {}
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

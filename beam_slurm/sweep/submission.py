@@ -16,7 +16,6 @@ from beam_slurm import runs, slurm
 from beam_slurm import submit as single
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.records import surroundings
-from beam_slurm.records.surroundings import Surroundings
 from beam_slurm.sweep import folder, here, limits, planning
 from beam_slurm.sweep.file import Sweep
 from beam_slurm.sweep.folder import Chunk, Content, Directive, Entry, Folder
@@ -26,8 +25,13 @@ from beam_slurm.sweep.points import expand
 from beam_slurm.sweep.task import CLAIM
 
 
-def prepare(sweep: Sweep, planned: Sequence[Planned], parallel: int | None) -> Folder:
+def prepare(sweep: Sweep | None, planned: Sequence[Planned], parallel: int | None) -> Folder:
     """The sweep's folder with the runs of all points in it; nothing is submitted yet.
+
+    Args:
+        sweep: the file that the points were made of, if there is one.
+        planned: the points, all with a run in this folder.
+        parallel: how many may run at the same time; None: all.
 
     Raises:
         BeamSlurmError: it cannot be made; then nothing is left of it.
@@ -37,10 +41,10 @@ def prepare(sweep: Sweep, planned: Sequence[Planned], parallel: int | None) -> F
     for each in planned:
         kinds.setdefault(each.directives, len(kinds))
     content = Content(
-        file=str(sweep.path.resolve()),
-        sha256=sweep.sha256,
+        file=str(sweep.path.resolve()) if sweep else None,
+        sha256=sweep.sha256 if sweep else None,
         executor="local" if planned[0].request.local else "slurm",
-        profile=planned[0].request.profile.name,
+        profile=", ".join(dict.fromkeys(each.request.profile.name for each in planned)),
         created=folder.now(),
         max_parallel=parallel,
         points=[_entry(each, kinds[each.directives]) for each in planned],
@@ -48,17 +52,17 @@ def prepare(sweep: Sweep, planned: Sequence[Planned], parallel: int | None) -> F
     )
     runs.lay_out(path, {}, int(planned[0].request.profile.site.run_mode, 8))
     try:
-        around = surroundings.gather(planned[0].request)
-        for each in planned:
-            _run(each, path.name, around)
+        _runs(planned, path.name)
         return folder.create(path, sweep, content)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
 
 
-def start(sweep: Sweep, planned: Sequence[Planned], parallel: int | None) -> Folder:
+def start(sweep: Sweep | None, planned: Sequence[Planned], parallel: int | None) -> Folder:
     """Make the folder and submit; what is refused as a whole leaves nothing behind.
+
+    Args are those of ``prepare``.
 
     Raises:
         BeamSlurmError: see ``submit``.
@@ -142,9 +146,7 @@ def _repeated(of: Folder, indices: Sequence[int], site: Path | None) -> list[Pla
         for index in indices
     ]
     planning.check(planned)
-    around = surroundings.gather(planned[0].request)
-    for each in planned:
-        _run(each, of.id, around)
+    _runs(planned, of.id)
     return planned
 
 
@@ -158,10 +160,13 @@ def _entry(each: Planned, kind: int) -> Entry:
     return Entry(each.point.values, each.point.seed, each.request.run.name, kind)
 
 
-def _run(each: Planned, sweep_id: str, around: Surroundings) -> None:
-    point = each.point
-    facts = {"id": sweep_id, "index": point.index, "values": point.values, "seed": point.seed}
-    single.prepare(each.request, around, sweep=facts)
+def _runs(planned: Sequence[Planned], sweep_id: str) -> None:
+    """The run folders of these points."""
+    around = surroundings.gather_all([each.request for each in planned])
+    for each, found in zip(planned, around, strict=True):
+        point = each.point
+        facts = {"id": sweep_id, "index": point.index, "values": point.values, "seed": point.seed}
+        single.prepare(each.request, found, sweep=facts)
 
 
 def _send(of: Folder, number: int) -> None:
@@ -219,7 +224,7 @@ def _with_others(of: Folder, error: BeamSlurmError) -> BeamSlurmError:
         error.what,
         where=error.where,
         why=error.why,
-        remedy=f"{tasks} of {len(of.content.points)} points are submitted, as {arrays}; "
+        remedy=f"{tasks} of {len(of.content.points)} {of.noun}s are submitted, as {arrays}; "
         f"the others: beam-slurm sweep --resume {of.id}; end them: beam-slurm cancel {of.id}"
         + (f"; {error.remedy}" if error.remedy else ""),
     )

@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_slurm.errors import BeamSlurmError
-from beam_slurm.report import text
+from beam_slurm.report import common, text
 from beam_slurm.report.facts import seconds_left
 from beam_slurm.report.overview import COLOURS, job_of, label
 from beam_slurm.sweep.folder import Folder, open_folder
 from beam_slurm.sweep.limits import Limits
 from beam_slurm.sweep.planning import Planned
 from beam_slurm.sweep.points import short
-from beam_slurm.sweep.results import Row, value
+from beam_slurm.sweep.results import Row, scored, value
 from beam_slurm.sweep.schema import Objective
 from beam_slurm.sweep.states import Look
 
@@ -46,50 +46,76 @@ def plan(planned: Sequence[Planned]) -> Table:
 def chunks(planned: Sequence[Planned], limits: Limits, parallel: int | None) -> list[str]:
     """How the points will be cut into arrays, one line each."""
     kinds = Counter(each.directives for each in planned)
+    noun = planned[0].noun
     lines: list[str] = []
     for count in kinds.values():
         for first in range(0, count, max(limits.array, 1)):
             size = min(limits.array, count - first)
             most = f"%{min(parallel, size)}" if parallel else ""
             lines.append(
-                f"array {len(lines)}: {text.count(size, 'point')}, --array=0-{size - 1}{most}"
+                f"array {len(lines)}: {text.count(size, noun)}, --array=0-{size - 1}{most}"
             )
     return lines
 
 
-def counts(looks: Sequence[Look]) -> Text:
+def counts(of: Folder, looks: Sequence[Look]) -> Text:
     """How many points are in which state, in one line."""
     found = Counter(look.facts.state.word for look in looks)
     parts = [Text(f"{found[word]} {word}", COLOURS.get(word, "")) for word in WORDS if found[word]]
     stopped = sum(look.stopped for look in looks)
     if stopped:
         parts.append(Text(f"{stopped} of them stopped early", "yellow"))
-    return Text(", ").join([Text(text.count(len(looks), "point")), *parts])
+    return Text(", ").join([Text(text.count(len(looks), of.noun)), *parts])
 
 
 def table(looks: Sequence[Look], wanted: Objective | None) -> Table:
     """One line a point."""
     keys = _keys(look.entry.values for look in looks)
     seeds = any(look.entry.seed is not None for look in looks)
-    objective = [wanted.metric] if wanted else []
     titles = ["point", *map(short, keys), *(["seed"] if seeds else [])]
-    grid = _grid([*titles, "state", "job", "step", *objective, "left", "why"])
-    for look in looks:
+    evaluated = any("task" in look.facts.manifest for look in looks)
+    measured, cells = _scores(looks) if evaluated else _course(looks, wanted)
+    grid = _grid([*titles, "state", "job", *measured, "why"])
+    for look, found in zip(looks, cells, strict=True):
         facts = look.facts
-        last = facts.history.last if facts.history else None
-        left = None if facts.state.ended else seconds_left(facts)
         grid.add_row(
             str(look.index),
             *(_value(look.entry.values.get(key)) for key in keys),
             *([_value(look.entry.seed)] if seeds else []),
             label(facts.state),
             job_of(facts),
-            f"{last.step if last else '–'}/{facts.steps or '?'}",
-            *([text.number(value(facts.history, wanted))] if wanted else []),
-            text.duration(left),
+            *found,
             "" if facts.state.word == "succeeded" else facts.state.why,
         )
     return grid
+
+
+def _course(looks: Sequence[Look], wanted: Objective | None) -> tuple[list[str], list[list[str]]]:
+    """How far training is: the titles of the columns, and what each point has in them."""
+    cells = []
+    for look in looks:
+        facts = look.facts
+        last = facts.history.last if facts.history else None
+        left = None if facts.state.ended else seconds_left(facts)
+        objective = [text.number(value(facts.history, wanted))] if wanted else []
+        step = f"{last.step if last else '–'}/{facts.steps or '?'}"
+        cells.append([step, *objective, text.duration(left)])
+    return ["step", *([wanted.metric] if wanted else []), "left"], cells
+
+
+def _scores(looks: Sequence[Look]) -> tuple[list[str], list[list[str]]]:
+    """The same of evaluations: what each has come to. All of them ask equally often."""
+    found = [scored(look.facts) for look in looks]
+    cells = []
+    for each in found:
+        interval = each.interval() if each else None
+        cells.append(
+            [
+                text.percent(each.accuracy if each else None),
+                f"{common.between(*interval)} %" if interval else "",
+            ]
+        )
+    return [next((it.asked.score for it in found if it), "avg@k"), "95 % interval"], cells
 
 
 def ranking(rows: Sequence[Row], wanted: Objective) -> Table:
@@ -134,7 +160,7 @@ def line(path: Path) -> Text:
         of = open_folder(path)
     except BeamSlurmError as error:  # the runs beside it are to be seen all the same
         return Text(error.what, "yellow")
-    count = f"  {text.count(len(of.content.points), 'point')}: beam-slurm sweep status {of.id}"
+    count = f"  {text.count(len(of.content.points), of.noun)}: beam-slurm sweep status {of.id}"
     return head(of).append(count, "dim")
 
 
@@ -158,7 +184,7 @@ def as_json(path: Path) -> dict[str, Any]:
 def _grid(titles: Sequence[str]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        words = title in ("state", "why", "points")
+        words = title in ("checkpoint", "state", "why", "points")
         grid.add_column(title, justify="left" if words else "right", no_wrap=title != "why")
     return grid
 

@@ -28,14 +28,14 @@ def wait(of: Folder, console: Console, *, sleep: Callable[[float], object] = tim
     """Show the sweep until it is over: a live table on a terminal, lines elsewhere.
 
     Returns:
-        0 if every point has succeeded or was stopped early, else 1; 130 after Ctrl-C, which
-        leaves the jobs alone.
+        0 if every point has succeeded or was stopped early, else the exit code of the first that
+        has not, 1 if nobody knows that; 130 after Ctrl-C, which leaves the jobs alone.
 
     Raises:
         BeamSlurmError: a submission is refused, or Optuna is absent.
     """
-    file = of.sweep().file
-    judge = Judge(file.early_stop, file.objective) if file.early_stop and file.objective else None
+    rule, wanted = of.early_stop, of.objective
+    judge = Judge(rule, wanted) if rule and wanted else None
     observer, told = Observer(), dict[str, str]()
     tried = time.monotonic()
     try:
@@ -46,7 +46,7 @@ def wait(of: Folder, console: Console, *, sleep: Callable[[float], object] = tim
             while True:
                 looks = observer.look(of)
                 if live:
-                    live.update(_frame(of, looks, file.objective, observer.note), refresh=True)
+                    live.update(_frame(of, looks, wanted, observer.note), refresh=True)
                 else:
                     _tell(console, looks, told)
                 for look, why in judge.judge(looks) if judge else ():
@@ -60,11 +60,14 @@ def wait(of: Folder, console: Console, *, sleep: Callable[[float], object] = tim
                 of.reload()
     except KeyboardInterrupt:
         _say(console, "\nnot waiting any longer; the sweep goes on.")
-        _say(console, f"look   beam-slurm sweep status {of.id}")
+        _say(console, f"look   beam-slurm status {of.id}")
         _say(console, f"end    beam-slurm cancel {of.id}")
         return INTERRUPTED
-    console.print(view.counts(looks))
-    return 0 if all(it.stopped or it.facts.state.word == "succeeded" for it in looks) else 1
+    if of.content.file is None and live is None:
+        console.print(view.table(looks, wanted))  # the scores, which no line has told
+    console.print(view.counts(of, looks))
+    short = (it.facts.state for it in looks if not it.stopped)
+    return next((state.exit_code or 1 for state in short if state.word != "succeeded"), 0)
 
 
 def _lacks(of: Folder) -> bool:
@@ -86,7 +89,7 @@ def _frame(of: Folder, looks: Sequence[Look], wanted: Objective | None, note: st
     more = len(looks) - len(shown)
     lines = [Text(f"and {more} more", "dim")] if more else []
     notes = [Text(note, "yellow")] if note else []
-    return Group(view.head(of), view.counts(looks), view.table(shown, wanted), *lines, *notes)
+    return Group(view.head(of), view.counts(of, looks), view.table(shown, wanted), *lines, *notes)
 
 
 def _tell(console: Console, looks: Sequence[Look], told: dict[str, str]) -> None:
