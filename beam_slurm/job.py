@@ -13,6 +13,7 @@ from beam_slurm import (
     conflicts,
     containers,
     frameworks,
+    images,
     mounts,
     needs,
     runs,
@@ -26,6 +27,7 @@ from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NAME, Profile
 from beam_slurm.script import Raw
 from beam_slurm.task import Task
+from beam_slurm.yamlfile import dotted
 
 # What templates/ray_address.j2 exports.
 _RAY_VARIABLES = (
@@ -33,6 +35,8 @@ _RAY_VARIABLES = (
     "BEAM_SLURM_ATTEMPT",
 )
 _RAY_TOKEN = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
+
+EVALUATE = "evaluate"  # the task, and the site's image for it if the training image cannot
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,18 @@ def make_request(
 
 
 def instead(request: JobRequest, task: Task) -> JobRequest:
-    """The request of a job that does ``task`` where ``request`` would train."""
-    return replace(request, launch=task.launch(request.launch, str(request.run)), task=task)
+    """The request of a job that does ``task`` where ``request`` would train.
+
+    Raises:
+        BeamSlurmError: the site's image for evaluations is spelled as only another runtime does.
+    """
+    site, key = request.profile.site, ("site", "images", EVALUATE)
+    contained = request.launch.container is not None
+    image = site.images.get(EVALUATE) if contained and task.name == EVALUATE else None
+    if image:
+        place = request.resolved.document.places.get(key, dotted(key))
+        image = images.spell(image, site.container, place)
+    return replace(request, launch=task.launch(request.launch, str(request.run), image), task=task)
 
 
 def render(request: JobRequest) -> str:
@@ -153,8 +167,7 @@ def _render(request: JobRequest, template: str) -> str:
         "RAY_DEDUP_LOGS": "0",
         "RAY_COLOR_PREFIX": "0",
         # All attempts are one run there, too.
-        "WANDB_RUN_ID": request.run.name,
-        "WANDB_RESUME": "allow",
+        **({} if task else {"WANDB_RUN_ID": request.run.name, "WANDB_RESUME": "allow"}),
         # Where a host's home is mounted, its Python packages would hide the image's.
         **({"PYTHONNOUSERSITE": "1"} if launch.container else {}),
         **launch.environment,
@@ -173,8 +186,11 @@ def _render(request: JobRequest, template: str) -> str:
         recipe=profile.recipe,
         launch=launch,
         local=request.local,
+        task=task,
         counts=task.name if task else profile.framework.name,
         steps=task.steps if task else profile.recipe.steps,
+        # A conversion tells nothing from which one could see that it is stuck.
+        watched=profile.recipe.watchdog.enabled and (task is None or task.keeps),
         save_every=1 if task else profile.recipe.checkpoint.every,
         resume=profile.recipe.checkpoint.resume and not task,
         run=str(request.run),
@@ -189,7 +205,7 @@ def _render(request: JobRequest, template: str) -> str:
         total=60 * slurm.minutes(profile.job.total_time) if profile.job.total_time else 0,
         lead=lead(profile),
         notify=site.notify,
-        needs=needs.words(profile, launch, str(request.run), request.local),
+        needs=needs.words(profile, launch, str(request.run), request.local, task),
         severities=needs.severities(profile),
         # Without a token, whoever reaches the dashboard runs code: then this host alone does.
         dashboard_host=Raw('"$head_ip"') if profile.ray.auth == "token" else "127.0.0.1",

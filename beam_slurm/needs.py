@@ -7,9 +7,12 @@ from pathlib import PurePosixPath
 from beam_slurm.frameworks.launch import Launch
 from beam_slurm.schema import Profile
 from beam_slurm.script import Raw
+from beam_slurm.task import Task
 
 
-def words(profile: Profile, launch: Launch, run: str, local: bool) -> list[str | Raw]:
+def words(
+    profile: Profile, launch: Launch, run: str, local: bool, task: Task | None = None
+) -> list[str | Raw]:
     """The options; what nobody has said is not asked for.
 
     Args:
@@ -17,16 +20,18 @@ def words(profile: Profile, launch: Launch, run: str, local: bool) -> list[str |
         launch: what its framework needs.
         run: the run folder.
         local: there is no Slurm: whatever GPUs this machine has must do.
+        task: what is done in place of training, which has needs of its own.
     """
     site, storage = profile.site, profile.recipe.storage
     found: list[str | Raw] = [] if local else _gpus(profile)
     if profile.hardware.exclusive and not local:
         found.append("--exclusive")
-    if storage.host_memory_gb:
-        found.append(f"--host-memory={_bytes(storage.host_memory_gb)}")
+    memory = task.host_memory if task else _bytes(storage.host_memory_gb or 0)
+    if memory:
+        found.append(f"--host-memory={memory}")
     if profile.ray.object_store_gb:
         found.append(f"--object-store={_bytes(profile.ray.object_store_gb)}")
-    if site.paths.scratch and (launch.scratch or storage.nvme_gb):
+    if site.paths.scratch and not task and (launch.scratch or storage.nvme_gb):
         found.append(f"--scratch={site.paths.scratch}/{PurePosixPath(run).name}")
         found.append(f"--scratch-need={_bytes(storage.nvme_gb or 0)}")
     found.append(f"--tmp={site.paths.tmp}")

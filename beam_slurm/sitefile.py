@@ -213,6 +213,7 @@ def _containers(file: SiteFile, cluster: Cluster) -> None:
         ("nemo-rl-async", "/shared/images/nemo-rl-beam-async.sqsh"),
         ("skyrl", "/shared/images/skyrl-beam.sqsh"),
         ("miles", "radixark/miles:beam"),
+        ("evaluate", "/shared/images/vllm-beam.sqsh # for evaluations, if another has no vLLM"),
     ):
         file.lines.append(f"#   {name}: {image}")
     rdma = ["--device=/dev/infiniband", "--cap-add=IPC_LOCK"]

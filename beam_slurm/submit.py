@@ -86,7 +86,7 @@ def prepare(request: JobRequest, around: Surroundings | None = None, **facts: An
             **files,
             attach.SHELL: os.fsencode(job.shell(request)),
             "node.pyz": node_program(),
-            **({PROGRAM: after_program()} if task else {}),
+            **({PROGRAM: after_program(), **task.files} if task else {}),
         },
         {
             "profile": profile.name,

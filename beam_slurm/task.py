@@ -1,7 +1,8 @@
 """What a job does with a checkpoint instead of training: it converts it, or evaluates it.
 
 The script, the nodes, Ray and the container are those of the run that trained; what is started on
-the head is ``after.pyz`` in place of the training entry.
+the head is ``after.pyz`` in place of the training entry. What tells a framework how to train stays
+behind; in an image of another making, all that is the framework's.
 """
 
 from __future__ import annotations
@@ -24,28 +25,48 @@ class Task:
     Attributes:
         name: the verb of ``after.pyz``.
         label: the last word of the job's name.
+        about: what it does, in a line for people.
         reads: option -> file or folder that it reads, as the hosts see it.
         words: more for its command line.
         output: where it writes, as the hosts see it; its option is ``--output``.
         steps: how many it counts to.
         nodes: how many nodes it runs on.
+        host_memory: bytes of it that each of them must have; 0 if nobody knows.
         keeps: what it has done is kept: another attempt goes on behind it.
         facts: what the manifest says of it.
+        files: name -> content of what it finds in its run folder, where it is started.
     """
 
     name: Literal["convert", "evaluate"]
     label: str
+    about: str
     reads: Mapping[str, str]
     words: tuple[str, ...]
     output: str
     steps: int
     nodes: int = 1
+    host_memory: int = 0
     keeps: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
-    def launch(self, trained: Launch, run: str) -> Launch:
-        """How it is started where ``trained`` was: in that image, with those folders."""
+    def launch(self, trained: Launch, run: str, image: str | None = None) -> Launch:
+        """How it is started where ``trained`` was, with those folders.
+
+        Args:
+            trained: the run that trained.
+            run: the run folder of the task.
+            image: as the runtime takes it, if it is not the one that trained.
+        """
         mounts = list(trained.mounts)
+        told = {
+            name: value
+            for name, value in trained.environment.items()
+            if name not in trained.settings
+        }
+        if image:
+            mounts = [mount for mount in mounts if mount.target != trained.workdir]  # its code
+            told = {}
         contained = trained.container is not None
         options = []
         for option, path in {**self.reads, "--output": self.output}.items():
@@ -58,8 +79,11 @@ class Task:
             # A conversion's folder must not be there before it is whole: the mark of the run that
             # writes into a folder goes elsewhere then.
             output=self.output if self.keeps else f"{run}/output",
+            environment=told,
+            container=image or trained.container,
             mounts=tuple(mounts),
             withheld=(),
+            resources={},
             dashboard=False,
             scratch=None,
             model=self.reads.get("--model"),

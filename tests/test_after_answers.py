@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -55,9 +57,9 @@ EXTRACTED = {
 
 @pytest.mark.parametrize(("response", "wanted"), EXTRACTED.values(), ids=EXTRACTED.keys())
 def test_what_a_response_answers(response: str, wanted: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert extracted(response) == wanted
-    assert time.monotonic() - begun < 1  # no text takes quadratic time
+    assert time.process_time() - begun < 1  # no text takes quadratic time
 
 
 # (in the box, the set's answer)
@@ -183,11 +185,23 @@ def test_every_answer_that_aime_can_have() -> None:
 def test_an_answer_that_never_ends_is_wrong_and_the_next_is_judged(endless: str) -> None:
     quick = Judge(limit=1.0)
     assert quick.same("204", "204")  # it runs: what follows is the limit and no more
-    begun = time.monotonic()
     assert not quick.same("204", endless)
-    assert time.monotonic() - begun < 3
     assert quick.same("204", "204")
     quick.close()
+
+
+def test_a_busy_host_makes_no_right_answer_wrong() -> None:
+    """Stopped for three times its limit, it has not computed for that long."""
+    judge = Judge(limit=0.5)
+    judge.version()
+    assert judge._process
+    judge._process.send_signal(signal.SIGSTOP)
+    later = threading.Timer(1.5, judge._process.send_signal, [signal.SIGCONT])
+    begun = time.monotonic()
+    later.start()
+    assert judge.same("204", "204")
+    assert time.monotonic() - begun > 1, "it was asked while it stood still"
+    judge.close()
 
 
 def test_a_judge_that_was_killed_is_replaced() -> None:
@@ -243,7 +257,7 @@ def test_without_math_verify_it_is_told_before_anything_is_judged(
         with pytest.raises(Problem, match="answers cannot be checked here") as caught:
             ask()
         assert caught.value.why == "ImportError: No module named math_verify"
-        assert "pip install math-verify" in caught.value.do
+        assert "pip install 'beam-slurm[evaluate]'" in caught.value.do
 
 
 def test_it_judges_from_a_zipapp(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from beam_slurm.after import problems
@@ -22,6 +24,7 @@ DAPO = (
     'What is $1+1$?\n\nRemember to put your answer on its own line after "Answer:".'
 )
 DAPO_BOXED = DAPO.replace("$Answer (without quotes)", r"\boxed{$Answer}")
+BEFORE, AFTER = DAPO.split("What is $1+1$?")
 ASKED = f"What is $1+1$?\n\n{INSTRUCTION}"
 
 
@@ -186,7 +189,7 @@ def test_parquet_without_pyarrow_says_what_to_do(
 ) -> None:
     path = table(tmp_path / "a.parquet", {"question": "q", "answer": "1"})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "install pyarrow" in refused(path).do
+    assert "pip install 'beam-slurm[evaluate]'" in refused(path).do
 
 
 def test_nothing_heavy_is_imported_for_jsonl() -> None:
@@ -248,6 +251,32 @@ def test_a_set_that_is_not_known_or_not_there(tmp_path: Path) -> None:
     (tmp_path / problems.SNAPSHOT / "snapshots").mkdir(parents=True)
     with pytest.raises(Problem, match="are not there"):
         known("aime2025", tmp_path)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_written_down_for_a_job_is_read_as_the_same(tmp_path: Path, shape: str) -> None:
+    questions = read(jsonl(tmp_path / "set.jsonl", SHAPES[shape]))
+    (tmp_path / "problems.jsonl").write_bytes(problems.written(questions))
+    again = read(tmp_path / "problems.jsonl")
+    assert again == questions
+    assert problems.digest(again) == problems.digest(questions)
+
+
+@given(
+    pieces=st.lists(
+        st.sampled_from([BEFORE, AFTER, INSTRUCTION, r"\boxed{", "\n", " ", "x", "\ud800", "é"])
+    ),
+    answer=st.text(min_size=1),
+)
+def test_any_question_comes_through(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], answer: str
+) -> None:
+    """However often it is wrapped, and whatever stands in it."""
+    folder = tmp_path_factory.getbasetemp()
+    row = {"question": "q".join(pieces) + "?", "answer": f"0{answer}", "id": answer}
+    questions = read(jsonl(folder / "any.jsonl", row))
+    (folder / "written.jsonl").write_bytes(problems.written(questions))
+    assert read(folder / "written.jsonl") == questions
 
 
 def test_the_digest_is_another_for_every_change() -> None:

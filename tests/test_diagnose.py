@@ -55,6 +55,25 @@ def test_each_row_of_the_table_has_an_output() -> None:
     assert {cls for cls, _ in seen} == set(CLASSES)
 
 
+@pytest.mark.parametrize("behind", ["", "srun: error: gpu001: task 0: Exited with exit code 2\n"])
+def test_what_after_pyz_refuses_is_told_in_its_own_words(behind: str) -> None:
+    what, why, do = (
+        "Megatron Bridge is not installed",
+        "No module named 'megatron'",
+        "another image",
+    )
+    lines = f"/m: a checkpoint\nerror: {what}\n  why: {why}\n  do:  {do}\n{behind}".splitlines()
+    assert diagnose("entry", 2, lines) == ("config", f"{what}: {why}", do)
+    # Without a remedy it is the general one; the same word of somebody else is no refusal.
+    assert diagnose("entry", 2, lines[:3]).cause == f"{what}: {why}"
+    assert diagnose("entry", 2, lines[:3]).do == DEFAULTS["entry"].do
+    assert diagnose("entry", 2, lines[:2]).cls == "framework"
+    assert (
+        diagnose("entry", 1, [*lines, "OSError: [Errno 28] No space left on device"]).cls
+        == "storage"
+    )
+
+
 def test_the_first_cause_in_time_counts() -> None:
     full, bus = "OSError: [Errno 28] No space left on device", "GPU has fallen off the bus"
     assert diagnose("entry", 1, [full, bus]).cls == "storage"

@@ -173,6 +173,12 @@ def image_missing(site: Site) -> Iterator[None]:
 
 
 @contextmanager
+def evaluations_image_missing(site: Site) -> Iterator[None]:
+    site.set(f"site.images.evaluate={site.folder}/vllm.sqsh")
+    yield
+
+
+@contextmanager
 def shard_missing(site: Site) -> Iterator[None]:
     (site.folder / "models" / "Beam" / "model-00002-of-00002.safetensors").unlink()
     yield
@@ -212,6 +218,7 @@ FAULTS: list[tuple[Callable[[Site], Any], set[str], str, str]] = [
     (too_few_gpus, {"GPUs a node", "sbatch"}, "at most 8 h200", "gpus_per_node=8"),
     (wrong_gpu_type, {"GPU type", "sbatch"}, "gpu has h200", "profiles list"),
     (image_missing, {"image"}, "image.sqsh is not there", "site.images.nemo-rl-colocated"),
+    (evaluations_image_missing, {"image"}, "vllm.sqsh is not there", "site.images.evaluate"),
     (shard_missing, {"model"}, "model-00002-of-00002", "prepare"),
     (output_not_writable, {"outputs folder"}, "Read-only", "site.paths.outputs"),
     (no_pyxis, {"runtime"}, "--container-image", "pyxis"),

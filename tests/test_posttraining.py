@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from conversions import CPU, demo_model, in_files, save_distributed
+from conversions import CPU, demo_model, in_files, save_distributed, save_megatron
 from safetensors.torch import save_file
 from test_job import driver_words
 from test_rerun import make, root  # noqa: F401 - a fixture
@@ -158,11 +159,14 @@ def test_an_evaluation_takes_the_nodes_that_the_weights_need(
     found = entry(script)
     at = found.index("evaluate")
     assert f"--model=/root/shared_data/{run.id}/hf/step_20" in found[at:]
-    assert f"--data={data}" in found[at:]  # mounted, for the container does not see it otherwise
-    assert {"--samples=4", "--max-tokens=4096", "--tensor-parallel=8", "--pipeline-parallel=1"} <= {
-        *found[at:]
-    }
-    assert f"{data.parent}:{data.parent}" in script
+    assert {
+        "--data=problems.jsonl",
+        "--samples=4",
+        "--max-tokens=4096",
+        "--tensor-parallel=8",
+        "--pipeline-parallel=1",
+    } <= {*found[at:]}
+    assert f"{data.parent}:{data.parent}" not in script  # the problems travel in the run folder
     assert "--steps=8" in script
     assert "--framework=evaluate" in script
     data.write_text('{"question": "1+1"}\n')
@@ -218,3 +222,65 @@ def test_sampling_that_makes_no_sense(words: tuple[str, ...], said: str) -> None
     result = call("evaluate", "x", "--set=mine", *words)
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_where_bridge_is_missing_the_job_says_so(
+    tmp_path: Path,
+    models: Path,
+    root: Path,  # noqa: F811
+) -> None:
+    """It cannot be installed without CUDA: the job runs to the point where it is imported."""
+    pytest.importorskip("ray")
+    step = tmp_path / "outputs" / "first" / "checkpoints" / "global_step_10"
+    save_megatron(step / "policy", demo_model.build_policy(1, CPU))
+    torch.save({"global_step": 10}, step / "trainer_state.pt")
+    site = {name: tmp_path / name for name in ("skyrl", "datasets", "outputs", "scratch")}
+    for path in site.values():
+        path.mkdir(exist_ok=True)
+    words = [f"--set=site.paths.{name}={path}" for name, path in site.items()]
+    words += [f"--set=site.paths.models={models}", "--set=site.container=bare"]
+    done = call(
+        *("convert", str(step), "--profile=b200-bf16", *words),
+        *("--local", "--wait", "--runs", str(root)),
+    )
+    assert done.exit_code == 2, done.output
+    (run,) = (Run(path) for path in root.iterdir())
+    cause = "megatron.bridge cannot be imported: No module named 'megatron'"
+    # One line each, wherever one looks: why, and what to do.
+    assert run.outcome["state"] == "failed"
+    assert run.outcome["class"] == "config"
+    assert cause in run.outcome["cause"]
+    assert "convert in the framework's training image" in run.outcome["do"]
+    assert cause in call("status", run.id, "--runs", str(root)).output
+    assert "megatron.bridge cannot be imported" in call("logs", run.id, "--runs", str(root)).output
+    # It is not tried again, and nothing is left behind.
+    assert [path.name for path in run.path.glob("attempt-*")] == ["attempt-0"]
+    assert sorted(path.name for path in step.parents[1].iterdir()) == ["checkpoints"]
+
+
+def test_a_conversion_wants_to_know_where_the_base_is(root: Path, trained: Trained) -> None:  # noqa: F811
+    folder = trained(20).checkpoints
+    with pytest.raises(BeamSlurmError, match="needs to know more about this site") as caught:
+        call("convert", str(folder), "--profile=b300-colocated", "--runs", str(root))
+    assert "site.paths.models" in (caught.value.remedy or "")
+
+
+def test_a_node_that_cannot_hold_the_model_is_refused_before_any_job(
+    tmp_path: Path,
+    models: Path,
+    root: Path,  # noqa: F811
+) -> None:
+    """Bridge holds all of it in the host memory of one process."""
+    step = tmp_path / "checkpoints" / "global_step_10"
+    save_megatron(step / "policy", demo_model.build_policy(1, CPU))
+    torch.save({"global_step": 10}, step / "trainer_state.pt")
+    words = [f"--set=site.paths.{name}=/shared" for name in ("skyrl", "datasets", "outputs")]
+    words += [f"--set=site.paths.models={models}", "--set=site.images.skyrl=skyrl:beam"]
+    words += ["--set=site.container=docker", "--set=site.paths.scratch=/scratch"]
+    at = ("convert", str(step), "--profile=b200-bf16", "--runs", str(root), "--dry-run", *words)
+    whole = sum(each.nbytes for each in demo_model.build_policy(1, CPU).state_dict().values())
+    # So much is asked of the node, too: others may hold memory there.
+    assert re.search(r"--host-memory=(\d+)", call(*at).output)[1] == str(whole)  # type: ignore[index]
+    with pytest.raises(BeamSlurmError, match="not enough memory for the conversion") as caught:
+        call(*at, "--set=hardware.host_memory_gb=0.0001")
+    assert "a node has 0.0001 GB" in (caught.value.why or "")

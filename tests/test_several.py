@@ -105,6 +105,7 @@ def test_names_times_steps_are_one_array(tmp_path: Path, fake: Fake, trained: Tr
         assert manifest["job"] == f"100_{at}"
         assert manifest["framework"] == "evaluate"
         assert manifest["output"] == f"{folder}-held-out"
+        assert manifest["task"].pop("data").endswith("held-out.jsonl")
         assert manifest["task"] == {
             "run": whose.id,
             "checkpoint": str(folder),
@@ -114,7 +115,8 @@ def test_names_times_steps_are_one_array(tmp_path: Path, fake: Fake, trained: Tr
         }
         entry = words((run.path / "script.sbatch").read_text())
         assert entry[entry.index("evaluate") - 1] == f"{run.path}/after.pyz"
-        assert (run.path / "after.pyz").is_file()
+        for name in ("after.pyz", "problems.jsonl", "math-verify.zip"):
+            assert (run.path / name).is_file()
         assert f"--model={folder}" in entry
         assert f"--output={folder}-held-out" in entry
         assert runs.find(run.id, tmp_path / "runs").path == run.path

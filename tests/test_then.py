@@ -119,6 +119,8 @@ def test_train_convert_evaluate_report_by_one_command(launch: Launch) -> None:
     weights = run.checkpoints / f"step_{STEPS:06d}" / "model.pt"  # type: ignore[operator]
     assert difference(folder, weights) == 0
 
+    # Its image needs no math-verify: the login node's has judged, from the run folder.
+    assert (evaluated.path / "math-verify.zip").is_file()
     summary = json.loads((evaluated.output / "summary.json").read_text())
     responses = (evaluated.output / "responses.jsonl").read_text().splitlines()
     assert len(responses) == 1 + len(task.HELD_OUT)

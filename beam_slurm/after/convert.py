@@ -85,6 +85,11 @@ class Conversion:
         return back or self.source.kind in (Kind.MEGATRON, Kind.MEGATRON_ADAPTER)
 
     @property
+    def memory(self) -> int:
+        """Bytes of host memory that it must have; 0 where tensors pass through one by one."""
+        return megatron.memory(self.wanted) if self.by_bridge else 0
+
+    @property
     def alone(self) -> bool:
         """Whether the result is an adapter without its model."""
         return self.source.kind in ADAPTERS and not self.request.merge

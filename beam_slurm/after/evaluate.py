@@ -23,6 +23,7 @@ from beam_slurm.after.problems import Question
 from beam_slurm.after.responses import Response, Responses
 from beam_slurm.after.tokenizer import Tokenizer
 
+PROBLEMS = "problems.jsonl"  # in the run folder of an evaluation
 RESPONSES = "responses.jsonl"
 SUMMARY = "summary.json"
 LOCK = ".lock"
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
     args = _arguments(argv)
     folder = model.look(args.model)
     questions = problems.read(args.data, name=args.set)
-    _refuse_unreadable(questions, args.data)
+    answers.refuse_unreadable(questions, str(args.data))
     settings = {
         "model": str(args.model.resolve()),
         "weights": folder.weights,
@@ -85,19 +86,6 @@ def main(argv: list[str]) -> int:
         _write(args.output / SUMMARY, {**about, "scores": found})
     print(f"{args.set}: avg@{args.samples} {found[f'avg@{args.samples}']['value']:.4f}", flush=True)
     return 0
-
-
-def _refuse_unreadable(questions: list[Question], path: Path) -> None:
-    """Raise for an answer that no response could give: every model would be wrong there."""
-    unreadable = [each for each in questions if not answers.readable(each.answer)]
-    if unreadable:
-        raise Problem(
-            f"the answer of problem {unreadable[0].id} cannot be compared with any",
-            where=str(path),
-            why=f"math-verify does not read {unreadable[0].answer!r:.80}"
-            + (f", nor those of {len(unreadable) - 1} more" if len(unreadable) > 1 else ""),
-            do="write it as LaTeX or as a number, or take the problem out",
-        )
 
 
 def seed_of(seed: int, question: str, sample: int) -> int:

@@ -1,10 +1,11 @@
 """Megatron checkpoints to Hugging Face folders and back, by Megatron Bridge's AutoBridge.
 
 One process on the head's CPUs, as NeMo RL's own converter does it: the whole model lies in host
-memory once (1 TB for Beam). The Megatron model is always built from the base's configuration and
-never from what a trainer saved beside its weights: of the three frameworks only NeMo RL saves that
-in a form which Bridge reads. Split over however many GPUs a checkpoint was, Megatron's distributed
-format gives back whole tensors.
+memory (1 TB for Beam). How much more it takes is not known for Beam; an import of 0.6 TB by the
+same calls is reported to have taken 1.25 times that. The Megatron model is always built from the
+base's configuration and never from what a trainer saved beside its weights: of the three
+frameworks only NeMo RL saves that in a form which Bridge reads. Split over however many GPUs a
+checkpoint was, Megatron's distributed format gives back whole tensors.
 
 Of Bridge only what the published wheel has is called, so that images of any age will do.
 """
@@ -79,13 +80,18 @@ def auto_bridge() -> Any:
     return AutoBridge
 
 
+def memory(wanted: Mapping[str, Tensor]) -> int:
+    """Bytes of host memory below which no conversion can end: the whole model's."""
+    return sum(map(shards.bytes_of, wanted.values()))
+
+
 def check_memory(wanted: Mapping[str, Tensor]) -> None:
     """Refuse a machine whose free memory is less than the model, which lies in it once.
 
     Raises:
         Problem: with both numbers.
     """
-    need = sum(map(shards.bytes_of, wanted.values()))
+    need = memory(wanted)
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
     have = int(found[1]) * 1024 if found else need
     if have < need:

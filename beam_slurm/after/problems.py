@@ -127,6 +127,15 @@ def read(path: Path, name: str = "") -> list[Question]:
     return questions
 
 
+def written(questions: list[Question]) -> bytes:
+    """The problems as JSONL, of which ``read`` makes the same ones: ids, words and all."""
+    lines = (
+        json.dumps({"id": one.id, "question": one.prompt, "answer": one.answer})
+        for one in questions
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 def digest(questions: list[Question]) -> str:
     """A hash of the problems, with their ids: responses are kept by these."""
     text = json.dumps([[one.id, one.prompt, one.answer] for one in questions])
@@ -144,7 +153,7 @@ def wording(questions: list[Question]) -> str:
 
 def _question(row: dict[str, Any], where: str, fallback: str) -> Question:
     prompt = _text(_first(row, PROMPTS, "question", where), where)
-    bare = AFTER.sub("", BEFORE.sub("", prompt, count=1)).strip()
+    bare = _bare(prompt)
     if not bare:
         raise Problem("the question is empty", where=where)
     answer = _first(row, ANSWERS, "answer", where)
@@ -160,6 +169,15 @@ def _question(row: dict[str, Any], where: str, fallback: str) -> Question:
     asked = bare if r"\boxed" in bare else f"{bare}\n\n{INSTRUCTION}"
     given = next((at for name in IDS if (at := _field(row, name)) is not None), fallback)
     return Question(str(given), asked, text)
+
+
+def _bare(prompt: str) -> str:
+    """A question without what frameworks wrap around it, however often: nothing is left to take."""
+    before = None
+    while prompt != before:
+        before = prompt
+        prompt = AFTER.sub("", BEFORE.sub("", prompt)).strip()
+    return prompt
 
 
 def _text(prompt: object, where: str) -> str:
@@ -246,7 +264,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, object]]:
             "a Parquet file cannot be read here",
             where=str(path),
             why=str(error),
-            do="install pyarrow in the image, or give the problems as JSONL",
+            do="pip install 'beam-slurm[evaluate]', or give the problems as JSONL",
         ) from None
     try:
         rows = parquet.read_table(path).to_pylist()

@@ -62,9 +62,8 @@ class Subject:
         """The images that matter here."""
         if self.alone:
             return dict(self.site.images)
-        name = getattr(self.profile.framework, "image", None)
-        found = self.site.images.get(name or "")
-        return {str(name): found} if found else {}
+        names = (getattr(self.profile.framework, "image", None), job.EVALUATE)
+        return {name: image for name, image in self.site.images.items() if name in names}
 
 
 def make(

@@ -110,6 +110,9 @@ def diagnose(
             OUT_OF_TIME.cls, why or "the time limit came before the end", OUT_OF_TIME.do
         )
     said = list(_worth_reading(lines))
+    refused = _refused(said) if component == "entry" else None
+    if refused:
+        return refused
     told = [Line(text, "") for text in (why, *(str(e.get("why") or "") for e in events)) if text]
     # The entry's own words tell why it ended; of all others the word of who noticed comes first.
     sources = (said, told) if component == "entry" else (told, said)
@@ -126,6 +129,17 @@ def diagnose(
             return _verdict(component, why, *found, told=source is told)
     rule = DEFAULTS[component]
     return Diagnosis(rule.cls, _unknown(component, why, said), rule.do)
+
+
+def _refused(said: List[Line]) -> Optional[Diagnosis]:
+    """What after.pyz would not do, if its last words say so: they name cause and remedy already."""
+    texts = [line.text for line in said if not CLOSING.search(line.text)]
+    at = max((at for at, text in enumerate(texts) if text.startswith("error: ")), default=-1)
+    behind = dict(text.partition(": ")[::2] for text in texts[at + 1 :])
+    if at < 0 or not behind or not set(behind) <= {"why", "do"}:
+        return None
+    cause = texts[at][len("error: ") :] + (": " + behind["why"] if "why" in behind else "")
+    return Diagnosis("config", _short(cause), behind.get("do", DEFAULTS["entry"].do).strip())
 
 
 def _verdict(component: str, why: str, rule: Rule, line: Line, told: bool) -> Diagnosis:

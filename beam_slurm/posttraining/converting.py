@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from beam_slurm import frameworks
+from beam_slurm import checks, frameworks
 from beam_slurm.after import convert
 from beam_slurm.after import output as written
 from beam_slurm.after.errors import Problem
@@ -16,6 +16,11 @@ from beam_slurm.profiles import Resolved
 from beam_slurm.task import Task
 
 Target = Literal["hf", "megatron"]
+
+FORMS: dict[Target, str] = {
+    "hf": "a folder in Hugging Face's form",
+    "megatron": "what its framework trains from",
+}
 
 
 def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> Task:
@@ -29,8 +34,8 @@ def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> T
         merge_lora: adapters become part of the weights.
 
     Raises:
-        BeamSlurmError: the checkpoint is not whole or of another model, the output is in use, or
-            there is no room for it.
+        BeamSlurmError: the checkpoint is not whole or of another model, the output is in use,
+            there is no room for it, or no node has the memory.
     """
     beside = source.path.with_name(f"{source.path.name}-megatron")
     if to == "hf":
@@ -40,16 +45,19 @@ def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> T
     asked = convert.Request(
         source.framework, source.path, to, Path(base) if base else None, target, merge_lora
     )
+    memory = 0
     try:
         if source.there:
-            convert.check(asked)
+            memory = convert.check(asked).memory
         else:
             written.check(target, 0)
     except Problem as problem:
         raise refusal(problem) from problem
+    _refuse_small(source.resolved, memory)
     return Task(
         name="convert",
         label=to,
+        about=f"{source.path} becomes {FORMS[to]}",
         reads={"--checkpoint": str(source.path), **({"--base": base} if base else {})},
         words=(
             f"--framework={source.framework}",
@@ -58,8 +66,21 @@ def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> T
         ),
         output=str(target),
         steps=1,
+        host_memory=memory,
         facts={**facts(source), "output": str(target)},
     )
+
+
+def _refuse_small(resolved: Resolved, memory: int) -> None:
+    have = resolved.profile.hardware.host_memory_gb
+    if have and have * 1e9 < memory:
+        raise BeamSlurmError(
+            "a node has not enough memory for the conversion",
+            where=resolved.document.place(("hardware", "host_memory_gb")),
+            why=f"Megatron Bridge holds the whole model of {memory / 1e9:,.0f} GB in it, "
+            f"and a node has {have:,g} GB",
+            remedy="--profile of larger nodes; or set hardware.host_memory_gb to what yours have",
+        )
 
 
 def facts(source: Source) -> dict[str, Any]:
@@ -83,7 +104,13 @@ def refusal(problem: Problem) -> BeamSlurmError:
 
 
 def base_model(resolved: Resolved) -> str | None:
-    """The Hugging Face folder that training began with, as the hosts see it."""
+    """The Hugging Face folder that training began with, as the hosts see it; the demo has none.
+
+    Raises:
+        BeamSlurmError: the site has not said where.
+    """
     missing = Missing()
     found = frameworks.launch(resolved, "/run", missing, ()).model
-    return None if missing.items else found
+    if found and any(f"<{key}>" in found for key, _ in missing.items):
+        checks.missing(resolved.profile.name, missing.items)
+    return found

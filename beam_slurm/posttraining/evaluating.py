@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from beam_slurm import frameworks
-from beam_slurm.after import model, problems
+from beam_slurm import frameworks, pack
+from beam_slurm.after import answers, evaluate, judge, model, problems
 from beam_slurm.after.errors import Problem
 from beam_slurm.frameworks import demo
 from beam_slurm.frameworks.launch import Missing
@@ -70,14 +70,17 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
         output: where responses and scores go; left out, a folder beside the model's.
 
     Raises:
-        BeamSlurmError: model or problems are not whole; said before any GPU is taken.
+        BeamSlurmError: model or problems are not whole, or math-verify is not here; said before
+            any GPU is taken.
     """
     target = (output or source.path.parent / f"{source.path.name}-{settings.set}").absolute()
     try:
         if source.there:
             model.look(source.path)
         data = settings.data or _prepared(source.resolved, settings.set)
-        questions = problems.read(data, name="" if settings.data else settings.set)
+        questions = problems.read(data, name=settings.set)
+        packed = pack.math_verify()
+        answers.refuse_unreadable(questions, str(data))
     except Problem as problem:
         raise refusal(problem) from problem
     nodes = _nodes(source)
@@ -85,9 +88,11 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
     return Task(
         name="evaluate",
         label=settings.set,
+        about=f"{source.path} is scored on {settings.set}",
         nodes=nodes,
-        reads={"--model": str(source.path), "--data": str(data)},
+        reads={"--model": str(source.path)},
         words=(
+            f"--data={evaluate.PROBLEMS}",
             f"--set={settings.set}",
             f"--samples={settings.samples}",
             f"--max-tokens={settings.max_tokens}",
@@ -106,7 +111,9 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
         output=str(target),
         steps=len(questions) * settings.samples,
         keeps=True,
-        facts={**facts(source), "set": settings.set},
+        facts={**facts(source), "set": settings.set, "data": str(data)},
+        # The node needs neither the problems' folder nor pyarrow, nor its image math-verify.
+        files={evaluate.PROBLEMS: problems.written(questions), judge.PACKED: packed},
     )
 
 

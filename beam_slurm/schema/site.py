@@ -141,7 +141,9 @@ class Site(Model):
     container_options: list[Text] = []
     """More words for the runtime's own command line, such as --device=/dev/infiniband."""
     images: dict[str, Text] = {}
-    """The profile's image name (framework.image) -> image: a reference or a file."""
+    """The profile's image name (framework.image) -> image: a reference or a file. Under the name
+    evaluate: where evaluations run, if the training image has no vLLM (that of NeMo RL's colocated
+    recipes has SGLang); left out, in the training image."""
     mounts: list[Annotated[str, AfterValidator(_mount)]] = []
     """SOURCE:TARGET[:ro], besides those that the framework needs."""
     environment: dict[str, str] = {}
