@@ -359,11 +359,12 @@ def full_tmp(faults: Faults) -> None:
     faults.cluster.exec("node2", ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/tmp/s"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("words", "attempts"),
     [
         pytest.param(SPARE, 1, id="with a spare"),
-        pytest.param((), 2, id="without a spare", marks=pytest.mark.exhaustive),
+        pytest.param((), 2, id="without a spare"),
     ],
 )
 def test_a_node_that_is_not_fit_is_left_out(

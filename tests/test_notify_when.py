@@ -308,6 +308,7 @@ def test_earlier_attempts_may_be_gone(
     assert hook.events == ["start"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slurm
 def test_on_a_real_slurm_over_a_requeue(launch: Launch) -> None:
     """The hosts reach this machine by the bridge; the entry sleeps in each attempt."""

@@ -163,6 +163,7 @@ def test_cancel_of_a_point_and_of_a_sweep(launch: Launch) -> None:
     assert launch.call("cancel", of.id).stdout == f"{of.id} is over already\n"
 
 
+@pytest.mark.exhaustive
 def test_a_point_is_requeued_alone_and_warned(launch: Launch) -> None:
     """What the node side tells the controller is about its own task, whatever its number."""
     text = '"over": {"--n={}": [1, 2]}\n'
@@ -189,6 +190,7 @@ def test_a_point_is_requeued_alone_and_warned(launch: Launch) -> None:
     assert [of.run(at).outcome["exit_code"] for at in range(2)] == [3, 3]
 
 
+@pytest.mark.exhaustive
 def test_1000_points_take_a_fiftieth_of_1000_submissions(launch: Launch) -> None:
     """Of the single ones ten are measured, and taken a hundred times."""
     text = f'over:\n  "--n={{}}": {list(range(POINTS))}\n'
