@@ -114,7 +114,7 @@ def test_nemo_rl_would_take_a_damaged_one(tmp_path: Path, lost: str, why: str) -
     assert (found.step, found.newest) == (None, 40)
     assert found.problems == [
         f"{at} is damaged: {why}",
-        f"NeMo RL takes the highest: move {at} away to go on from step 20",
+        f"the highest is what it goes on from: move {at} away to go on from step 20",
     ]
 
 
@@ -190,6 +190,24 @@ def test_miles_needs_the_data_state_of_the_same_id(tmp_path: Path) -> None:
     (at / "metadata.json").unlink()
     (at / "common.pt").unlink()
     assert latest("miles", str(tmp_path)).problems == [f"{at} is damaged: it is empty in ."]
+
+
+def test_miles_adapters_go_by_their_folders_and_get_no_tracker(tmp_path: Path) -> None:
+    """Megatron's tracker has no part in saving them: what is damaged is found without it."""
+    for step in (20, 40):
+        at = miles(tmp_path, step)
+        for name in ("adapter_megatron_rank0.pt", "training_state_rank0.pt"):
+            torch_file(at / "adapter" / name)
+    tracker = tmp_path / TRACKERS["miles"]
+    tracker.unlink()
+    assert latest("miles", str(tmp_path))[:2] == (40, str(at))
+    (tmp_path / "rollout" / "global_dataset_state_dict_39.pt").unlink()  # written last
+    assert latest("miles", str(tmp_path)).step is None
+    assert checkpoint.saved("miles", str(tmp_path), {20, 40}) == [20]
+    found, _ = checkpoint.mend("miles", str(tmp_path), patience=0)
+    assert (found.step, found.problems) == (20, [])
+    assert (tmp_path / f"damaged-{at.name}").is_dir()
+    assert not tracker.exists()
 
 
 def test_the_demo_passes_over_what_is_not_whole(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class Layout(NamedTuple):
         name: of a checkpoint's folder; its number may be spelled longer.
         damage: (folder, checkpoint's path, number) to what is wrong with it, "" if nothing.
         tracker: the file whose number it goes on from; "" if it goes by the names of folders.
+        adapters: in a checkpoint that no tracker counts, the folder for its adapters; "" for none.
         unfinished: pattern of the name of a folder whose saving was broken off; "" if it has none.
         passes_over: whether it leaves damaged ones alone by itself.
         counts_from: the number of the first step.
@@ -56,6 +57,7 @@ class Layout(NamedTuple):
     name: str
     damage: Callable[[str, str, int], str]
     tracker: str = ""
+    adapters: str = ""
     unfinished: str = ""
     passes_over: bool = False
     counts_from: int = 1
@@ -73,7 +75,7 @@ def latest(layout: str, folder: str) -> Found:
     if layout == EVALUATION:
         return _responses(folder)
     try:
-        plan = LAYOUTS[layout]
+        plan = _plan(layout, folder)
         return (_tracked if plan.tracker else _highest)(plan, folder)
     except OSError as error:
         return Found(None, None, ["%s cannot be read: %s" % (folder, error.strerror)], None)
@@ -99,12 +101,12 @@ def saved(layout: str, folder: str, steps: Container[int]) -> List[int]:
     """Those of ``steps`` whose checkpoint is whole, its saving over; no other one is looked at.
 
     A network file system may show one only later. Without a tracker's number the small files that
-    are written last prove as much: Miles has none beside its LoRA checkpoints.
+    are written last prove as much.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    plan = LAYOUTS[layout]
+    plan = _plan(layout, folder)
     last = _read_tracker(os.path.join(folder, plan.tracker))[0] if plan.tracker else None
     return [
         number + 1 - plan.counts_from
@@ -138,13 +140,29 @@ def mend(layout: str, folder: str, patience: float = PATIENCE) -> Tuple[Found, L
     if os.path.isdir(folder) and layout != EVALUATION:  # which puts its own file in order
         try:
             deadline = time.monotonic() + patience
-            while time.monotonic() < deadline and _may_settle(LAYOUTS[layout], folder):
+            while time.monotonic() < deadline and _may_settle(_plan(layout, folder), folder):
                 time.sleep(min(POLL, patience))
-            _mend(LAYOUTS[layout], folder, done)
+            _mend(_plan(layout, folder), folder, done)
         except OSError as error:
             problem = ["%s cannot be put in order: %s" % (folder, error)]
     found = latest(layout, folder)
     return found._replace(problems=found.problems + problem), done
+
+
+def _plan(layout: str, folder: str) -> Layout:
+    """The layout of what lies in ``folder``.
+
+    Miles' tracker is Megatron's, which has no part in saving adapters: beside those there is none.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    plan = LAYOUTS[layout]
+    if plan.adapters and not os.path.lexists(os.path.join(folder, plan.tracker)):
+        paths = list(numbered(layout, folder).values())
+        if paths and os.path.isdir(os.path.join(paths[-1], plan.adapters)):
+            return plan._replace(tracker="")
+    return plan
 
 
 def _mend(plan: Layout, folder: str, done: List[str]) -> None:
@@ -204,23 +222,24 @@ def _set_aside(path: str) -> str:
 
 
 def _highest(plan: Layout, folder: str) -> Found:
-    """By the names of folders: NeMo RL takes the highest, whatever is in it, the demo a whole one.
+    """By the names of folders: the highest is taken, whatever is in it; by the demo a whole one.
 
     NeMo RL's latest_checkpoint_status.json may run ahead of the folders: it is not asked.
     """
     found = _numbered(folder, plan.name)
+    steps = 1 - plan.counts_from  # behind a checkpoint, more than its number
     problems = _unfinished(folder, plan.unfinished) if plan.unfinished else []
-    newest = max(found, default=None)
+    newest = max(found) + steps if found else None
     whole = _newest_whole(plan, folder, found, problems)
     if whole is None:
         return Found(None, None, problems, newest)
-    if whole != newest and not plan.passes_over:
+    if whole + steps != newest and not plan.passes_over:
         problems.append(
-            "NeMo RL takes the highest: move %s away to go on from step %d"
-            % (" and ".join(found[number] for number in found if number > whole), whole)
+            "the highest is what it goes on from: move %s away to go on from step %d"
+            % (" and ".join(found[number] for number in found if number > whole), whole + steps)
         )
         return Found(None, None, problems, newest)
-    return Found(whole, found[whole], problems, newest)
+    return Found(whole + steps, found[whole], problems, newest)
 
 
 def _tracked(plan: Layout, folder: str) -> Found:
@@ -291,7 +310,13 @@ LAYOUTS: Dict[str, Layout] = {
     "nemo-rl": Layout("step_%d", _nemo_rl_damage, unfinished=r"tmp_step_\d+"),
     "skyrl": Layout("global_step_%d", _skyrl_damage, "latest_ckpt_global_step.txt"),
     # Ids of rollouts count from 0: the checkpoint of id N has N + 1 rollouts behind it.
-    "miles": Layout("iter_%07d", _miles_damage, "latest_checkpointed_iteration.txt", counts_from=0),
+    "miles": Layout(
+        "iter_%07d",
+        _miles_damage,
+        "latest_checkpointed_iteration.txt",
+        adapters="adapter",
+        counts_from=0,
+    ),
     "demo": Layout("step_%06d", _demo_damage, unfinished=r"tmp_step_\d+", passes_over=True),
 }
 
