@@ -57,6 +57,8 @@ def folders(request: JobRequest) -> None:
     if launch.container is None:
         made = {str(request.run), str(request.run.parent)}  # by submit itself
         sources = {launch.workdir, str(Path(launch.output).parent)} - made
+    if request.task:  # what it reads was looked at, or the job before it makes that
+        sources -= {str(Path(path).parent) for path in request.task.reads.values()}
     for path in sorted(map(Path, sources)):
         if seen(path.parent) and not seen(path):
             raise BeamSlurmError(

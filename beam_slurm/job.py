@@ -23,6 +23,7 @@ from beam_slurm import (
 )
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Launch, Missing
+from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NAME, Profile
 from beam_slurm.script import Raw
@@ -35,8 +36,6 @@ _RAY_VARIABLES = (
     "BEAM_SLURM_ATTEMPT",
 )
 _RAY_TOKEN = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
-
-EVALUATE = "evaluate"  # the task, and the site's image for it if the training image cannot
 
 
 @dataclass(frozen=True)
@@ -122,14 +121,7 @@ def make_request(
             f"{profile.name} runs in a container, and without Slurm there is none",
             remedy="--set site.container=bare, in an environment that has the framework",
         )
-    try:
-        mounts.parse(f"{run}:{run}")
-    except ValueError:
-        raise BeamSlurmError(
-            f"the run folder {run} cannot be mounted",
-            why="container runtimes cut mounts at commas, colons and quotation marks",
-            remedy="set site.paths.runs to another folder",
-        ) from None
+    mounts.itself(str(run), "the run folder", "set site.paths.runs to another folder")
     return JobRequest(resolved, launch, run, tuple(overrides), tuple(missing.items), local)
 
 
@@ -139,9 +131,9 @@ def instead(request: JobRequest, task: Task) -> JobRequest:
     Raises:
         BeamSlurmError: the site's image for evaluations is spelled as only another runtime does.
     """
-    site, key = request.profile.site, ("site", "images", EVALUATE)
+    site, key = request.profile.site, ("site", "images", EVALUATION)
     contained = request.launch.container is not None
-    image = site.images.get(EVALUATE) if contained and task.name == EVALUATE else None
+    image = site.images.get(EVALUATION) if contained and task.name == EVALUATION else None
     if image:
         place = request.resolved.document.places.get(key, dotted(key))
         image = images.spell(image, site.container, place)

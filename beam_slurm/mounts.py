@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from beam_slurm.errors import BeamSlurmError
+
 
 @dataclass(frozen=True)
 class Mount:
@@ -18,6 +20,27 @@ class Mount:
 
     def __str__(self) -> str:
         return f"{self.source}:{self.target}" + (":ro" if self.read_only else "")
+
+
+def itself(path: str, what: str, remedy: str) -> Mount:
+    """The mount of a folder at its own place.
+
+    Args:
+        path: the folder.
+        what: it, for people.
+        remedy: what to do if that is no mount.
+
+    Raises:
+        BeamSlurmError: its name is none that every container runtime could take.
+    """
+    why = "container runtimes cut mounts at commas, colons and quotation marks"
+    try:
+        if path != "/":
+            return parse(f"{path}:{path}")
+        why = "a container has a root of its own"
+    except ValueError:
+        pass
+    raise BeamSlurmError(f"{what} {path} cannot be mounted", why=why, remedy=remedy)
 
 
 def parse(text: str) -> Mount:

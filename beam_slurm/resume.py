@@ -90,15 +90,20 @@ def _check_resume(request: JobRequest, folder: str, found: checkpoint.Found) -> 
 def _refuse_in_use(request: JobRequest, known: Iterable[Run]) -> None:
     """Raise if a run that is not over writes into the request's output folder, or will do so."""
     own = os.path.realpath(request.run)
-    what, option = ("files", "-o") if request.task else ("checkpoints", "--output-dir")
-    for run in runs.writers(Path(request.launch.output), known):
-        if os.path.realpath(run.path) == own:
+    task, output = request.task, request.launch.output
+    what, option = ("files", "-o") if task else ("checkpoints", "--output-dir")
+    if task:
+        output = task.output
+    for run in runs.writers(Path(output), known):
+        # What is made of a run's checkpoints lies beside them, and is in nobody's way.
+        beside = "task" in run.manifest and not task
+        if beside or os.path.realpath(run.path) == own:
             continue
         state = run.state()
         if not state.ended:
             job = run.manifest.get("job")
             raise BeamSlurmError(
-                f"{request.launch.output} is the output folder of {run.id}, which is {state.word}"
+                f"{output} is the output folder of {run.id}, which is {state.word}"
                 + (f" as job {job}" if job else ""),
                 why=f"both would write the same {what}",
                 remedy=f"wait for its end, beam-slurm cancel {run.id}, or another {option}",

@@ -129,8 +129,11 @@ class Run:
 
     @cached_property
     def writes(self) -> tuple[Path, ...]:
-        """The folders that the framework writes into, wherever links lead."""
-        return tuple(Path(os.path.realpath(at)) for at in (self.output, self.checkpoints) if at)
+        """The folders that the run writes into, wherever links lead."""
+        task = self.manifest.get("task")
+        made = _path(task.get("output")) if isinstance(task, dict) else None  # by a conversion
+        places = (self.output, self.checkpoints, made and self.here(made))
+        return tuple(Path(os.path.realpath(at)) for at in places if at)
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -348,8 +351,10 @@ def find(name: str | None, where: Path) -> Run:
         hits = hits or [run for run in known if run.id.startswith(name)]
         if name.isdigit():
             hits = hits or [run for run in known if name in run.jobs]
-        if len(hits) == 1:
-            return hits[0]
+        # What follows a run is named after it: the start of its id is the start of theirs.
+        first = min(hits, key=lambda run: len(run.id), default=None)
+        if first and all(run is first or run.id.startswith(f"{first.id}-") for run in hits):
+            return first
         if hits:
             raise BeamSlurmError(
                 f"{name!r} is the start of {len(hits)} runs",

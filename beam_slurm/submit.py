@@ -38,12 +38,7 @@ def submit(
         BeamSlurmError: with the cause and the remedy; nothing was submitted then, unless it
             says that nobody knows.
     """
-    checks.missing(request.profile.name, request.missing)
-    checks.times(request.profile)
-    checks.secrets(request.profile.site)
-    resume.output(request)
-    if not request.local:
-        checks.cluster(request)
+    check(request)
     first = not request.run.parent.exists()
     run = prepare(request, around, **facts)
     try:
@@ -61,6 +56,16 @@ def submit(
         raise
     run.record(**started)
     return run
+
+
+def check(request: JobRequest) -> None:
+    """Raise for whatever is known to be wrong with a run before its submission."""
+    checks.missing(request.profile.name, request.missing)
+    checks.times(request.profile)
+    checks.secrets(request.profile.site)
+    resume.output(request)
+    if not request.local:
+        checks.cluster(request)
 
 
 def _behind(job: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from beam_slurm.frameworks.launch import Launch
-from beam_slurm.mounts import Mount
+from beam_slurm.mounts import Mount, itself
 
 PROGRAM = "after.pyz"
 
@@ -103,7 +103,7 @@ def _inside(path: str, mounts: list[Mount]) -> str:
     if not holding:
         # A folder that is to be made cannot be mounted itself: the one that holds it can.
         parent = str(at.parent)
-        mounts.append(Mount(parent, parent))
+        mounts.append(itself(parent, "the folder", "name another one, or a link to it"))
         return path
     best = max(holding, key=lambda mount: len(mount.source))
     return str(PurePosixPath(best.target) / at.relative_to(best.source))

@@ -65,7 +65,7 @@ def sbatch(fake: Fake, words: list[str]) -> str:
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", text, re.M))
     options = {name: value.strip("'") for name, value in options.items()}
     options.update(re.findall(r"--([\w-]+)=(\S+)", " ".join(words[:-1])))
-    array = re.fullmatch(r"0-(\d+)%(\d+)", options["array"])
+    array = re.fullmatch(r"0-(\d+)%(\d+)", options.get("array", "0-0%1"))
     assert array, options
     tasks = int(array[1]) + 1
     if int(array[1]) > fake.facts["array"] - 1:
@@ -108,8 +108,9 @@ def scontrol(fake: Fake, words: list[str]) -> str:
         return PARTITION
     for job in fake.submitted:
         if job["id"] == words[-1].partition("_")[0]:
+            array = f"ArrayJobId={job['id']} ArrayTaskId=0-{job['tasks'] - 1}%2 "
             return (
-                f"JobId={job['id']} ArrayJobId={job['id']} ArrayTaskId=0-{job['tasks'] - 1}%2 "
+                f"JobId={job['id']} {array if 'array' in job['options'] else ''}"
                 f"JobState={job['state']} Reason=Resources Restarts=0 ExitCode=0:0"
             )
     sys.exit("slurm_load_jobs error: Invalid job id specified")

@@ -111,6 +111,10 @@ BAD = {
     "empty answer": ({"question": "q", "answer": " "}, "the answer is empty"),
     "a list of answers": ({"question": "q", "answer": ["1"]}, "neither text nor a number"),
     "true": ({"question": "q", "answer": True}, "neither text nor a number"),
+    "nan, as of an empty cell": (
+        {"question": "q", "answer": float("nan")},
+        "neither text nor a number",
+    ),
     "no ground truth": ({"prompt": "q", "reward_model": {"style": "r"}}, "has no answer"),
     "no question": ({"answer": "1"}, "the problem has no question"),
     "empty question": ({"question": " ", "answer": "1"}, "the question is empty"),
@@ -172,6 +176,8 @@ def test_what_is_no_set_of_problems(tmp_path: Path) -> None:
     assert refused(tmp_path / "torn.jsonl").where == f"{tmp_path}/torn.jsonl:2"
     (tmp_path / "bytes.jsonl").write_bytes(b'{"question": "\xff"}\n')
     assert refused(tmp_path / "bytes.jsonl").what == "this line is no JSON"
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    assert refused(tmp_path / "deep.jsonl").what == "this line is no JSON"
     (tmp_path / "link.jsonl").mkdir()
     assert refused(tmp_path / "link.jsonl").where == f"{tmp_path}/link.jsonl"
 

@@ -42,6 +42,31 @@ def call(
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "NAME"),
+        ("convert", "NAME"),
+        ("evaluate", "NAME", "--set=mine"),
+        ("evaluate", ".", "--profile=demo", "--set=mine", "--data=NAME.jsonl"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_named(
+    words: tuple[str, ...], environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    said = call(
+        *(word.replace("NAME", "x" * 300) for word in words),
+        environment=environment,
+        folder=tmp_path,
+    )
+    assert said.returncode == 2, said.stderr
+    assert said.stderr.startswith("error: ")
+    assert "xxx" in said.stderr
+    assert "File name too long\n  do:  name another path\n" in said.stderr
+
+
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     program = (
         "import sys\nsys.argv = ['beam-slurm', '--help']\nfrom beam_slurm.cli import main\n"

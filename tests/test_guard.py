@@ -145,11 +145,35 @@ def test_the_guard_ends_a_run_that_was_over_when_its_first_node_died(
     assert attempts.outcome(str(path))["next"] is None
 
 
-def test_what_waits_for_the_run_follows_it_into_its_next_job(tmp_path: Path, called: Path) -> None:
-    """``submit --then``: a conversion that waits for the success of a job that is given back."""
+@pytest.mark.parametrize("submitted", [True, False])
+def test_what_waits_for_the_run_follows_it_into_its_next_job(
+    tmp_path: Path, called: Path, submitted: bool
+) -> None:
+    """``submit --then``: a conversion that waits for the success of a job that is given back. That
+    job may have submitted the next one, and no more."""
     path = attempt(tmp_path)
     (tmp_path / followers.FILE).write_text("21\n")
+    if submitted:
+        (path / "outcome.json").write_text(
+            json.dumps({**OUTCOME, "blamed": [], "ended": time.time(), "next": FOLLOWING})
+        )
+        queue = f"#!/bin/bash\necho 19 beam-slurm:{tmp_path.name}\n"
+        (tmp_path / "bin" / "squeue").write_text(queue)
     assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
     calls = called.read_text().splitlines()
-    assert "scontrol update jobid=21 dependency=afterok:18" in calls
+    successor = 19 if submitted else 18
+    assert f"scontrol update jobid=21 dependency=afterok:{successor}" in calls
+    assert calls[-1] == "scancel 17"
+
+
+@pytest.mark.parametrize(("state", "released"), [("succeeded", True), ("cancelled", False)])
+def test_what_waits_for_a_success_has_it_although_the_job_is_cancelled(
+    tmp_path: Path, called: Path, state: str, released: bool
+) -> None:
+    path = attempt(tmp_path)
+    (tmp_path / followers.FILE).write_text("21\n")
+    (path / "outcome.json").write_text(json.dumps({"state": state, "cause": "", "next": FOLLOWING}))
+    assert guard._give_back(rules(tmp_path, webhook=False), str(path), "n1") == 1
+    calls = called.read_text().splitlines()
+    assert ("scontrol update jobid=21 dependency=" in calls) is released
     assert calls[-1] == "scancel 17"

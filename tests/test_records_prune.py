@@ -195,6 +195,20 @@ def test_a_folder_that_another_run_writes_into_stays(tmp_path: Path) -> None:
     shown = call("prune", "--older-than", "30d", "--yes", root=tmp_path).stdout
     assert "stays: second writes into it" in shown
     assert names(tmp_path) == ["first", "second"]
+    call("prune", "--keep", "0", "--yes", root=tmp_path)  # neither holds the other if both go
+    assert names(tmp_path) == []
+
+
+def test_what_was_made_of_its_checkpoints_keeps_a_run(tmp_path: Path) -> None:
+    """A model in its folder, which somebody may still want."""
+    first = old(tmp_path, "first")
+    made = {"run": "first", "output": f"{first.path}/output/hf/step_2"}
+    old(tmp_path, "first-hf", days=1, framework="convert", task=made)
+    shown = call("prune", "--older-than", "30d", "--yes", root=tmp_path).stdout
+    assert "stays: first-hf writes into it" in shown
+    assert names(tmp_path) == ["first", "first-hf"]
+    call("prune", "--keep", "0", "--yes", root=tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_damaged_manifest_is_for_a_person_to_look_at(tmp_path: Path) -> None:

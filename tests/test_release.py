@@ -179,7 +179,7 @@ def test_only_what_waits_still_follows_the_run_into_its_next_job(waiting: Waitin
     waiting.wait(Follower("21", 2), Follower("22", 4))
     demo(waiting.checkpoints, 2)
     waiting.release.look()
-    again._bring_along(str(waiting.run), "18")
+    again.bring_along(str(waiting.run), "18")
     assert waiting.calls == [*released(21), "update jobid=22 dependency=afterok:18"]
 
 

@@ -34,7 +34,8 @@ class Model:
     @property
     def context(self) -> int | None:
         """How many tokens a prompt and its response may have together, if the model says so."""
-        return self.config.get("max_position_embeddings")
+        found = self.config.get("max_position_embeddings")
+        return found if isinstance(found, int) else None
 
 
 def look(folder: Path) -> Model:

@@ -118,6 +118,29 @@ class Responses:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
+def check(path: Path, known: Mapping[str, Any]) -> None:
+    """Refuse a file that cannot be gone on with, as far as that is known without the engine.
+
+    Args:
+        path: the file; it may be missing.
+        known: some of the settings.
+
+    Raises:
+        Problem: as ``Responses`` does; or a file is where its folder would be.
+    """
+    there = next(at for at in path.parents if at.exists())
+    if not there.is_dir():
+        raise Problem(
+            "the output is there and no folder",
+            where=str(there),
+            do="give another one with -o",
+        )
+    if path.exists() and path.stat().st_size:
+        found, responses = read(path)
+        if responses:
+            _same(path, {name: found[name] for name in known if name in found}, dict(known))
+
+
 def read(path: Path) -> tuple[dict[str, Any], list[Response]]:
     """(settings, responses) of a file, without a last line that is torn.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 
@@ -79,6 +80,11 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has seen enough: `... | head`
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EACCES):
+            raise
+        # A path that was named: no command asks of each by itself whether it can be one.
+        _fail(f"{error.filename}: {error.strerror}\n  do:  name another path", 2)
 
 
 def _fail(text: str, code: int) -> None:

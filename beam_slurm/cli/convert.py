@@ -55,7 +55,7 @@ def convert(
     from beam_slurm.posttraining import converting, source
 
     changes = profiles.parse_settings(settings)
-    resolved = profiles.resolve(profile, site=site, settings=changes) if profile else None
+    resolved = options.folders_profile(profile, site, changes)
     # The way back begins with a Hugging Face folder, the way forth with a framework's checkpoint.
     look = source.model if to == "megatron" else source.find
     found = look(checkpoint, profiles.runs_folder(folder), step, resolved, changes)

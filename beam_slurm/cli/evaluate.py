@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from beam_slurm.cli import options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,14 +42,28 @@ def _steps(context: object, option: object, words: tuple[str, ...]) -> Sequence[
     return list(dict.fromkeys(map(int, words)))
 
 
+def _finite(context: object, option: object, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number that a model could be asked with")
+    return value
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("models", metavar="RUN|FOLDER...", nargs=-1, required=True)
 @click.option("--set", "name", required=True, help="The problems: aime2025, or a name for --data.")
 @click.option("--data", type=click.Path(path_type=Path), help="A JSONL or Parquet file of them.")
 @click.option("--samples", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--max-tokens", type=click.IntRange(1), default=4096, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0), default=1.0, show_default=True)
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--temperature", type=click.FloatRange(0), default=1.0, show_default=True, callback=_finite
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    callback=_finite,
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "-o",
@@ -98,7 +115,7 @@ def evaluate(
     from beam_slurm.cli.submit import offer
     from beam_slurm.posttraining import evaluating, several
 
-    resolved = profiles.resolve(profile, site=site) if profile else None
+    resolved = options.folders_profile(profile, site)
     root = profiles.runs_folder(folder)
     found = several.find(models, root, steps, resolved)
     asked = evaluating.Settings(name, data.absolute() if data else None, **sampling)

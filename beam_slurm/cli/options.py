@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +68,23 @@ def resolve(profile: str, site: Path | None, **given: Any) -> Resolved:
     from beam_slurm import profiles
 
     return profiles.resolve(profile, site=site, settings=parse(**given))
+
+
+def folders_profile(
+    profile: str | None, site: Path | None, settings: Sequence[tuple[Key, str]] = ()
+) -> Resolved | None:
+    """The profile of a command that takes a folder with one, or a run without; None of a run.
+
+    Raises:
+        BeamSlurmError: with the place of what is wrong.
+    """
+    from beam_slurm import profiles
+
+    if profile:
+        return profiles.resolve(profile, site=site, settings=settings)
+    if site:
+        raise click.UsageError("--site goes with --profile: a run has its own site in its record")
+    return None
 
 
 def parse(settings: tuple[str, ...], resume: bool = False, **short: Any) -> list[tuple[Key, str]]:

@@ -129,6 +129,9 @@ def offer(
         if not fits:
             click.echo("submit would refuse this: see the errors of its plan above", err=True)
         _warn(_placeholders(request.missing))
+        for task in (each.task for link in links for each in link.requests):
+            if task:
+                click.echo(f"then    {task.about}", err=True)
         script = os.fsencode(str(request))  # overrides may be any bytes
         if output:
             try:
@@ -214,11 +217,13 @@ def _send(
 
     from beam_slurm import submit as room
 
-    run = room.submit(request, **more)
-    behind: list[Run] = []
     if links:
         from beam_slurm.posttraining import then
 
+        then.check(links)
+    run = room.submit(request, **more)
+    behind: list[Run] = []
+    if links:
         behind = then.follow(run, links)
     manifest = run.manifest
     if as_json:

@@ -11,6 +11,7 @@ from beam_slurm.discover import Cluster
 from beam_slurm.doctor.checks import Check
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks.launch import Missing
+from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.schema import Profile, Site
 from beam_slurm.yamlfile import Key
 
@@ -62,7 +63,7 @@ class Subject:
         """The images that matter here."""
         if self.alone:
             return dict(self.site.images)
-        names = (getattr(self.profile.framework, "image", None), job.EVALUATE)
+        names = (getattr(self.profile.framework, "image", None), EVALUATION)
         return {name: image for name, image in self.site.images.items() if name in names}
 
 

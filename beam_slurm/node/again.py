@@ -75,18 +75,18 @@ def chain(script: str, exclude: Iterable[str], folder: str) -> Tuple[str, str]:
         code, said = _ask(["sbatch", *options, script], folder)
         match = re.search(r"^(\d+)(?:;[\w.-]+)?\s*\Z", said, re.M)
         if code == 0 and match:
-            _bring_along(folder, match.group(1))
+            bring_along(folder, match.group(1))
             return match.group(1), ""
         if not SILENT.search(said) or time.monotonic() > deadline:
             return "", said
         time.sleep(PAUSE)
         others = jobs_of(folder)
         if others:
-            _bring_along(folder, others[0])
+            bring_along(folder, others[0])
             return others[0], ""
 
 
-def _bring_along(folder: str, job: str) -> None:
+def bring_along(folder: str, job: str) -> None:
     """What waits for this job's success waits for that of its successor."""
     for follower in followers.read(folder):
         words = ["scontrol", "update", "jobid=" + follower.job, "dependency=afterok:" + job]

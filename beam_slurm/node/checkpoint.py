@@ -36,7 +36,7 @@ FRESH = 120.0  # seconds after which every node sees what was written
 POLL = 2.0  # seconds until a folder is listed again
 PATIENCE = 60.0  # seconds that a network file system may take to show what is there
 
-EVALUATION = "evaluate"
+EVALUATION = "evaluate"  # the task that takes the place of a framework, and its image's name
 
 NOTHING = Found(None, None, [], None)
 

@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any, Dict, List
 
-from beam_slurm.node import again, attempts, course, notify, pulse, settle
+from beam_slurm.node import again, attempts, course, followers, notify, pulse, settle
 from beam_slurm.node.attempts import Outcome
 
 LOST = 15  # rounds without an answer: a minute, for nobody is in a hurry any more
@@ -54,11 +54,18 @@ def _give_back(rules: course.Rules, attempt: str, lost: str) -> int:
     past = attempts.outcome(attempt)
     if past.get("state") in ("succeeded", "cancelled"):
         attempts.write_off(attempt, **{**past, "next": None})
+        if past["state"] == "succeeded":  # Slurm will not call a cancelled job that
+            for follower in followers.read(rules.run):
+                again.release(follower.job)
         again.cancel(job)
         return 1
     blamed = attempts.blamed(rules.run) | {lost}
     others = again.jobs_of(rules.run) if past else []  # it may have come so far
-    successor = others[0] if others else again.chain(rules.script, blamed, rules.run)[0]
+    if others:  # but perhaps no further: see again.chain
+        successor = others[0]
+        again.bring_along(rules.run, successor)
+    else:
+        successor = again.chain(rules.script, blamed, rules.run)[0]
     how = "chain" if successor else "requeue"
     told: Dict[str, Any] = {
         "node": lost,

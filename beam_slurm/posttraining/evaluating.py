@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beam_slurm import frameworks, pack
-from beam_slurm.after import answers, evaluate, judge, model, problems
+from beam_slurm.after import answers, evaluate, judge, model, problems, responses
 from beam_slurm.after.errors import Problem
+from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks import demo
 from beam_slurm.frameworks.launch import Missing
 from beam_slurm.posttraining.converting import facts, refusal
 from beam_slurm.posttraining.source import Source
 from beam_slurm.profiles import Resolved
-from beam_slurm.schema import Recipe
+from beam_slurm.schema import NAME, Recipe
 from beam_slurm.task import Task
 
 # Of a GPU's memory; the rest is what generating takes: the cache of keys and values, activations,
@@ -22,8 +23,6 @@ from beam_slurm.task import Task
 WEIGHTS_SHARE = 0.8
 
 BF16 = 2 * 501_267_599_808  # bytes of Beam's weights
-
-COMMON = "aime2025"  # all published recipes score themselves on it, each in its own way
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,10 @@ class Settings:
     def of(cls, recipe: Recipe) -> Settings:
         """What is asked where nobody says: as published, but never more than the run trained on."""
         own = recipe.evaluation
-        common = COMMON in own.sets
+        common = problems.COMMON in own.sets
         samples = cls.samples if common else own.responses_per_problem
         return cls(
-            COMMON if common else own.sets[0],
+            problems.COMMON if common else own.sets[0],
             None,
             samples=samples,
             max_tokens=min(cls.max_tokens, recipe.response_tokens or cls.max_tokens),
@@ -70,17 +69,34 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
         output: where responses and scores go; left out, a folder beside the model's.
 
     Raises:
-        BeamSlurmError: model or problems are not whole, or math-verify is not here; said before
-            any GPU is taken.
+        BeamSlurmError: model or problems are not whole, the output folder holds responses that
+            were asked for in another way, or math-verify is not here; said before any GPU is taken.
     """
+    if not NAME.fullmatch(settings.set):
+        raise BeamSlurmError(
+            f"{settings.set!r} cannot name a set of problems",
+            why="job and folder are named after it: 1 to 64 of A-Z a-z 0-9 . _ -",
+            remedy="another --set NAME; the problems are those of --data FILE in any case",
+        )
     target = (output or source.path.parent / f"{source.path.name}-{settings.set}").absolute()
     try:
         if source.there:
-            model.look(source.path)
+            _refuse_longer(settings.max_tokens, model.look(source.path))
         data = settings.data or _prepared(source.resolved, settings.set)
         questions = problems.read(data, name=settings.set)
         packed = pack.math_verify()
         answers.refuse_unreadable(questions, str(data))
+        responses.check(
+            target / evaluate.RESPONSES,
+            {
+                "set": settings.set,
+                "problems": problems.digest(questions),
+                "temperature": settings.temperature,
+                "top_p": settings.top_p,
+                "max_tokens": settings.max_tokens,
+                "seed": settings.seed,
+            },
+        )
     except Problem as problem:
         raise refusal(problem) from problem
     nodes = _nodes(source)
@@ -115,6 +131,17 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
         # The node needs neither the problems' folder nor pyarrow, nor its image math-verify.
         files={evaluate.PROBLEMS: problems.written(questions), judge.PACKED: packed},
     )
+
+
+def _refuse_longer(max_tokens: int, found: model.Model) -> None:
+    """Raise for responses that cannot fit even without a problem before them: see ``after``."""
+    if found.context is not None and max_tokens >= found.context:
+        raise Problem(
+            f"responses of {max_tokens} tokens do not fit into the model's context",
+            where=str(found.path / "config.json"),
+            why=f"max_position_embeddings is {found.context}, and the problem is in it, too",
+            do=f"--max-tokens less than {found.context}",
+        )
 
 
 def _prepared(resolved: Resolved, name: str) -> Path:

@@ -78,7 +78,7 @@ def find(
         )
     run = runs.find(name, root)
     resolved = rerun.restored(Record(run), settings)
-    if run.checkpoints is None:
+    if run.checkpoints is None or "task" in run.manifest:
         raise BeamSlurmError(f"{run.id} has saved no checkpoints")
     path, found = _whole(resolved.profile.framework.name, run.checkpoints, step, run.id)
     return Source(resolved, path, run, found)
@@ -89,10 +89,22 @@ def _in_folder(resolved: Resolved, path: Path, step: int | None) -> Source:
     pattern = re.sub("%.*d", r"(\\d+)", layout.name)
     match = re.fullmatch(pattern, path.name)
     if match:
+        found = int(match[1]) + 1 - layout.counts_from
+        _refuse_other(step, found, str(path))
         _refuse_damaged(resolved.profile.framework.name, path.parent, int(match[1]))
-        return Source(resolved, path, None, int(match[1]) + 1 - layout.counts_from)
+        return Source(resolved, path, None, found)
     whole, found = _whole(resolved.profile.framework.name, path, step, str(path))
     return Source(resolved, whole, None, found)
+
+
+def _refuse_other(wanted: int | None, step: int | None, whose: str) -> None:
+    """Raise if another step is wanted than that of the one checkpoint that was named."""
+    if wanted not in (None, step):
+        raise BeamSlurmError(
+            f"{whose} is no checkpoint of step {wanted}",
+            why=f"it is of step {step}" if step is not None else "nobody knows of which it is",
+            remedy="leave out --step, or name the run that has several",
+        )
 
 
 def _whole(framework: str, folder: Path, step: int | None, whose: str) -> tuple[Path, int]:
@@ -157,7 +169,7 @@ def model(
 ) -> Source:
     """A Hugging Face folder: one by its path, that of a conversion, or a run's newest one.
 
-    Args are those of ``find``; ``name`` may be a conversion's run, too.
+    Args are those of ``find``; ``name`` may be a conversion's or an evaluation's run, too.
 
     Raises:
         BeamSlurmError: there is none.
@@ -167,16 +179,18 @@ def model(
     run = runs.find(name, root)
     resolved = rerun.restored(Record(run), settings)
     task = run.manifest.get("task")
-    if isinstance(task, dict) and "output" in task:
+    # What a conversion has made, or an evaluation has scored.
+    if isinstance(task, dict) and (folder := task.get("output") or task.get("checkpoint")):
+        _refuse_other(step, task.get("step"), run.id)
         trained = Run(run.path.parent / task["run"]) if task.get("run") else None
-        return Source(resolved, Path(task["output"]), trained, task.get("step"))
-    folder, there = run.converted, conversions(run)
+        return Source(resolved, Path(folder), trained, task.get("step"))
+    there = conversions(run)
     wanted = step if step is not None else max(there, default=None)
     if wanted not in there:
         which = f"of step {step} " if step is not None else ""
         raise BeamSlurmError(
             f"no checkpoint {which}of {run.id} has been converted",
-            where=str(folder) if folder else None,
+            where=str(run.converted) if run.converted else None,
             remedy=f"beam-slurm convert {run.id}"
             + (f" --step {step}" if step is not None else "")
             + " --wait, and then this again",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from beam_slurm import posttraining, submit
+from beam_slurm import posttraining, resume, runs, submit
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint, followers
@@ -189,6 +189,22 @@ def doubts(request: JobRequest, links: Sequence[Link]) -> list[str]:
     return said
 
 
+def check(links: Sequence[Link]) -> None:
+    """Raise for what is wrong with them, before the run itself is submitted.
+
+    The first link speaks for all: the others differ in their steps and folders alone.
+
+    Raises:
+        BeamSlurmError: as ``submit.check`` does.
+    """
+    for request in links[0].requests:
+        submit.check(request)
+    known = list(runs.all_runs(links[0].requests[0].run.parent))
+    for link in links[1:]:
+        for request in link.requests:
+            resume.output(request, known)
+
+
 def follow(run: Run, links: Sequence[Link]) -> list[Run]:
     """Submit what follows ``run``, each behind the one before it; the jobs' own runs.
 
@@ -197,11 +213,13 @@ def follow(run: Run, links: Sequence[Link]) -> list[Run]:
     """
     made: list[Run] = []
     waiting: list[Follower] = []
-    around = surroundings.gather(links[0].requests[0])  # the same of all
+    requests = [request for link in links for request in link.requests]
+    known = iter(surroundings.gather_all(requests))
     try:
         for link in links:
             before = run
             for request in link.requests:
+                around = next(known)
                 follower = submit.submit(request, around, after=before.job, follows=before.id)
                 if before is run:
                     waiting.append(link.waits._replace(job=str(follower.job)))
@@ -210,6 +228,15 @@ def follow(run: Run, links: Sequence[Link]) -> list[Run]:
                 before = follower
                 made.append(follower)
                 run.record(then=[each.id for each in made])
+    except BeamSlurmError as error:
+        raise BeamSlurmError(
+            f"{run.id} is submitted, but only {len(made)} of the {len(requests)} jobs behind it: "
+            f"{error.what}",
+            where=error.where,
+            why=error.why,
+            remedy=f"all that is submitted goes on; the rest by hand when it is over, beam-slurm "
+            f"convert {run.id}; to end it: beam-slurm cancel {run.id}",
+        ) from error
     finally:
         # Once and as a whole: by now the run may be training, and its supervisor keeps the file.
         followers.write(str(run.path), waiting)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +75,17 @@ def candidates(
     meant = [run for run in found if ours(run)][keep:]
     with ThreadPoolExecutor(max_workers=4) as pool:
         states = list(pool.map(_state, meant))
-    made = []
+    old = []
     for run, (state, lives) in zip(meant, states, strict=True):
         ended = _ended(run, state)
-        if before is not None and ended >= before:
-            continue
+        if before is None or ended < before:
+            old.append((run, state, lives or _foreign(run, root), ended))
+    going = {os.path.realpath(run.path) for run, _, held, _ in old if not held}
+    made = []
+    for run, state, held, ended in old:
         files = list(_files(run.path, record))
         marked = [path.parent for path, _ in files if path.name == MARKER]
-        stays = lives or _foreign(run, root) or _used(run, marked, everyone)
+        stays = held or _used(run, marked, everyone, going)
         free = sum(size for _, size in files)
         if record and not free and not stays:
             continue
@@ -181,12 +184,14 @@ def _ended(run: Run, state: State) -> float:
     return max(known, default=run.created or run.path.stat().st_mtime)
 
 
-def _used(run: Run, marked: Sequence[Path], everyone: Sequence[Run]) -> str:
-    """Which other run has its output in a run's folder, or in one of those ``marked`` in there."""
+def _used(run: Run, marked: Sequence[Path], everyone: Sequence[Run], going: Container[str]) -> str:
+    """Which other run has its output in a run's folder, or in one of those ``marked`` in there;
+    one of those that are ``going``, too, is not asked."""
     own = os.path.realpath(run.path)
     for folder in (run.path, *marked):
         for other in runs.writers(folder, everyone):
-            if os.path.realpath(other.path) != own and other.path.is_dir():
+            at = os.path.realpath(other.path)
+            if at != own and at not in going and other.path.is_dir():
                 return f"{other.id} writes into it"
     return ""
 

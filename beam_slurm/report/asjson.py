@@ -35,6 +35,8 @@ def as_json(facts: Facts) -> dict[str, Any]:
             name: facts.manifest.get(name)
             for name in ("profile", "framework", "executor", "nodes", "gpus_per_node")
         },
+        "task": facts.task or None,
+        "then": [run.id for run in facts.followers],
         "created": facts.run.created,
         "steps": facts.steps,
         "state": state.word,

@@ -16,16 +16,15 @@ from typing import Any
 
 from beam_slurm import runs
 from beam_slurm.after.evaluate import SUMMARY
+from beam_slurm.after.problems import COMMON
 from beam_slurm.after.scores import Estimate
 from beam_slurm.attempts import read_json
 from beam_slurm.metrics import same_set
 from beam_slurm.metrics.schema import HUGE
+from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.report import text
 from beam_slurm.report.courses import Course, course
 from beam_slurm.runs import Run
-
-TASK = "evaluate"  # in the manifest of an evaluation's run, the framework
-FIRST_SET = "aime2025"  # it comes first: all published recipes score themselves on it
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def find(found: Sequence[Run], root: Path) -> list[list[Scored]]:
     for where in dict.fromkeys((root, *(run.path.parent for run in found))):
         for run in runs.all_runs(where):  # the newest first
             manifest = run.manifest
-            if manifest.get("framework") == TASK:
+            if manifest.get("framework") == EVALUATION:
                 jobs.setdefault(_real(run.output), _told(manifest))
             elif "task" not in manifest:
                 trained.add(run.id)
@@ -132,7 +131,7 @@ def _told(manifest: dict[str, Any]) -> tuple[str | None, int | None]:
 
 def _of(run: Run, jobs: Jobs, trained: set[str]) -> Iterator[Scored]:
     manifest = run.manifest
-    if manifest.get("framework") == TASK:
+    if manifest.get("framework") == EVALUATION:
         places = {_real(run.output): _told(manifest)[1]}
     else:
         names = (run.id, manifest.get("id"))  # the second one before its folder was renamed
@@ -208,7 +207,7 @@ def lines(found: Iterable[Sequence[Scored]]) -> dict[Asked, str]:
     Where a set was asked in several ways, the name says in what they differ.
     """
     asked = dict.fromkeys(it.asked for each in found for it in each)
-    ways = sorted(asked, key=lambda it: (not same_set(it.set, FIRST_SET), it.set, it.samples))
+    ways = sorted(asked, key=lambda it: (not same_set(it.set, COMMON), it.set, it.samples))
     named = {}
     for way in ways:
         others = [dict(it.words()) for it in ways if it.set == way.set]

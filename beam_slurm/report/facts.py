@@ -14,6 +14,7 @@ from beam_slurm import attempts, metrics, slurm, state
 from beam_slurm.attempts import Attempt
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.metrics import History, kept
+from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.report import common
 from beam_slurm.report.common import Scored
 from beam_slurm.report.courses import step_seconds
@@ -45,13 +46,18 @@ class Facts:
     @property
     def evaluates(self) -> bool:
         """Whether it has not trained a model but scored one."""
-        return self.manifest.get("framework") == common.TASK
+        return self.manifest.get("framework") == EVALUATION
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What it does with a checkpoint in place of training; {} if it trains."""
+        found = self.manifest.get("task")
+        return found if isinstance(found, dict) else {}
 
     @property
     def trained(self) -> str | None:
         """The run whose model it has scored or converted; None if nobody knows."""
-        task = self.manifest.get("task")
-        found = task.get("run") if isinstance(task, dict) else None
+        found = self.task.get("run")
         return found if isinstance(found, str) else None
 
     @property

@@ -98,6 +98,7 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
         ("size", facts.size),
         ("created", text.date(facts.run.created)),
         ("job", job_of(facts)),
+        *_task(facts),
     ]
     job = facts.state.job
     if job and job.waits:
@@ -120,6 +121,17 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
         rows.append(("log", str(facts.run.log)))
     rows.append(("next", "\n".join(next_steps(facts))))
     return rows
+
+
+def _task(facts: Facts) -> list[tuple[str, RenderableType]]:
+    """What is converted or scored, and where that goes; nothing of a run that trains."""
+    task = facts.task
+    if not task:
+        return []
+    step = f", step {task['step']}" if task.get("step") is not None else ""
+    of = f" of {facts.trained}{step}" if facts.trained else ""
+    made = task.get("output") or facts.run.output
+    return [("checkpoint", f"{task.get('checkpoint')}{of}"), ("output", str(made))]
 
 
 def _followers(runs: Sequence[Run]) -> list[tuple[str, RenderableType]]:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from beam_slurm.after.problems import COMMON
 from beam_slurm.metrics import METRICS, Evaluation, Series, same_set, series
 from beam_slurm.report import bars, common, look, published, text
 from beam_slurm.report.common import Scored
@@ -67,7 +68,7 @@ def sets_of(runs: Sequence[Shown]) -> list[str]:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    return sorted(dict.fromkeys(names), key=lambda name: not same_set(name, common.FIRST_SET))
+    return sorted(dict.fromkeys(names), key=lambda name: not same_set(name, COMMON))
 
 
 def titled(name: str) -> str:
