@@ -194,7 +194,8 @@ def _dots(points: Points, results: Results, ax: Axes) -> None:
         known = finite(found)
         size = 4.5 if len(known) <= MANY else 3
         xs, ys = [x for x, _ in known], [y for _, y in known]
-        ax.plot(xs, ys, lw=1.6, color=run.colour, marker=run.marker, ms=size, zorder=3)
+        look_of: dict[str, Any] = {"color": run.colour, "marker": run.marker, "ms": size}
+        ax.plot(xs, ys, lw=1.6, zorder=3, clip_on=False, **look_of)  # a dot on the edge is whole
     _published(ax, results, points)
 
 
