@@ -96,6 +96,12 @@ class Attempt:
         return found
 
     @property
+    def step(self) -> int | None:
+        """The last step that it has told of; None before the first."""
+        told = [event.get("step") for event in self.events if event.get("beam-slurm") == "step"]
+        return next((step for step in reversed(told) if isinstance(step, int)), None)
+
+    @property
     def preflight(self) -> dict[str, dict[str, Any]]:
         """Every node of the job: what it is used for, and its checks; {} before that."""
         found = self._preflight.get("nodes")

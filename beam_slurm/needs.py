@@ -40,7 +40,9 @@ def words(
     found += [f"--path={path}" for path in _sources(profile, launch)]
     if launch.model:
         found.append(f"--same={launch.model}")
-    found += [Raw('--shared="$RUN"'), f"--shared={launch.output}"]
+    found += [Raw('--shared="$RUN"'), f"--shared={task.shared if task else launch.output}"]
+    if task and task.mark:
+        found.append(f"--made={task.mark}")
     network = (("interface", site.network.interface), ("prefix", site.network.prefix))
     return [*found, *(f"--{name}={value}" for name, value in network if value)]
 

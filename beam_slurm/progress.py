@@ -14,7 +14,7 @@ from rich.text import Text
 from beam_slurm import metrics, state
 from beam_slurm.report import live, text
 from beam_slurm.report.facts import Facts, next_steps
-from beam_slurm.report.overview import label
+from beam_slurm.report.overview import label, measurements
 from beam_slurm.report.phases import host_names
 from beam_slurm.report.plain import Teller
 from beam_slurm.runs import Run
@@ -143,6 +143,10 @@ def end(facts: Facts, console: Console) -> int:
     if code:
         for step in next_steps(facts)[:1]:
             console.print(Text(f"look   {step}"), soft_wrap=True)
+    elif facts.task:
+        for score, found in measurements(facts.run, state)[:1]:
+            console.print(Text(f"score  {score} {found}"), soft_wrap=True)
+        console.print(Text(f"output {facts.made}"), soft_wrap=True)
     elif facts.history:
         console.print(Text(f"draw   beam-slurm report {name}"), soft_wrap=True)
     console.file.flush()

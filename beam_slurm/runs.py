@@ -217,7 +217,8 @@ class Run:
             found = self.attempts
             newest = attempts.job(found, job_id)
             if newest == job_id:
-                return state.of_job(found, job, self.log, time.time())
+                before = str(manifest.get("follows") or "")
+                return state.of_job(found, job, self.log, time.time(), before)
             job_id = newest  # it was chained in this very moment
         return State("unknown", self.damage or "it was never submitted, or nobody could say so")
 

@@ -182,6 +182,13 @@ def find(token: str) -> str | None:
     return None
 
 
+def running() -> set[str]:
+    """The comments of the user's jobs that have nodes, or are about to give them back."""
+    lines = ask("squeue", "--noheader", "--me", "--format=%T %k").splitlines()
+    found = (line.strip().partition(" ") for line in lines)
+    return {comment for state, _, comment in found if state != "PENDING"}
+
+
 def job(job_id: str) -> Job | None:
     """What Slurm knows of a job: the controller's memory first, then accounting, else None."""
     try:

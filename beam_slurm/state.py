@@ -31,6 +31,7 @@ VERDICTS = {
 }
 
 
+NEVER = "DependencyNeverSatisfied"  # what the job waited for will not come
 NO_LOG = "0:53"  # Slurm's exit code where it cannot write a job's log
 CANCELLED = 128 + signal.SIGTERM  # the exit code of a run that was ended before it could say so
 
@@ -67,7 +68,9 @@ def labelled(word: str, kind: str) -> str:
     return f"{word} ({kind})" if kind and kind != word else word
 
 
-def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None, now: float) -> State:
+def of_job(
+    attempts: Sequence[Attempt], job: Job | None, log: Path | None, now: float, before: str = ""
+) -> State:
     """The state of a run under Slurm.
 
     Args:
@@ -75,6 +78,7 @@ def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None, now: 
         job: the one that counts now, see ``attempts.job``; None if Slurm has forgotten it.
         log: the newest log.
         now: epoch seconds.
+        before: the run that this one was to follow.
     """
     last = attempts[-1] if attempts else None
     if last and last.outcome and not last.next and not (job and _new_life(last, job)):
@@ -99,7 +103,10 @@ def of_job(attempts: Sequence[Attempt], job: Job | None, log: Path | None, now: 
         word = kind = "cancelled"
     elif last and not kind:
         kind = last.outcome.get("class", "")
-    return State(word, _unwitnessed(job, last, log), _exit_code(job), job, kind)
+    why = _unwitnessed(job, last, log)
+    if job.reason == NEVER:
+        why = f"the run before it{before and f', {before},'} failed or was cancelled"
+    return State(word, why, _exit_code(job), job, kind)
 
 
 def of_process(attempts: Sequence[Attempt], alive: bool) -> State:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 from typing import Any
 
 from beam_slurm import attach, checks, job, resume, runs, slurm
@@ -49,7 +50,7 @@ def submit(
     except slurm.Uncertain as problem:  # the job may be there, and needs its folder then
         raise problem.error(request.token, run.path) from None
     except BeamSlurmError:
-        shutil.rmtree(run.path, ignore_errors=True)
+        discard(run.path, request)
         if first:
             with contextlib.suppress(OSError):  # somebody else's run may be in it by now
                 run.path.parent.rmdir()
@@ -85,7 +86,7 @@ def prepare(request: JobRequest, around: Surroundings | None = None, **facts: An
     """
     profile, task = request.profile, request.task
     files, known = record.make(request, around or surroundings.gather(request))
-    return runs.create(
+    run = runs.create(
         request.run,
         {
             **files,
@@ -109,6 +110,37 @@ def prepare(request: JobRequest, around: Surroundings | None = None, **facts: An
         },
         mode=int(profile.site.run_mode, 8),
     )
+    if task and task.mark:
+        try:
+            _mark(Path(task.mark), umask=0o777 & ~int(profile.site.run_mode, 8))
+        except OSError as error:
+            discard(run.path, request)
+            raise BeamSlurmError(
+                f"cannot write to {task.output}",
+                why=error.strerror,
+                remedy="-o another folder, on storage that this machine and every node mount",
+            ) from error
+    return run
+
+
+def discard(run: Path, request: JobRequest) -> None:
+    """Leave nothing of a run that was refused, nor of what was made for it."""
+    shutil.rmtree(run, ignore_errors=True)
+    mark = Path(request.task.mark) if request.task and request.task.mark else None
+    with contextlib.suppress(OSError):
+        if mark and not mark.stat().st_size:  # else an earlier task has begun to write there
+            mark.unlink()
+            mark.parent.rmdir()
+
+
+def _mark(path: Path, umask: int) -> None:
+    """Make the file by which nodes find out that they write where this machine will look."""
+    before = os.umask(umask)  # the job's: what it finds has the mode of what it makes
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    finally:
+        os.umask(before)
 
 
 def _start_here(run: runs.Run) -> int:

@@ -35,6 +35,9 @@ class Task:
         keeps: what it has done is kept: another attempt goes on behind it.
         facts: what the manifest says of it.
         files: name -> content of what it finds in its run folder, where it is started.
+        mark: the file that it locks where it writes. It is made at the submission: a node that
+            does not find it has other storage there than the login node. "" where what is read is
+            to be made first, by a run that makes the folders, too.
     """
 
     name: Literal["convert", "evaluate"]
@@ -49,6 +52,12 @@ class Task:
     keeps: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    mark: str = ""
+
+    @property
+    def shared(self) -> str:
+        """The folder that must be the same storage for all: it holds what is made."""
+        return self.output if self.keeps else str(PurePosixPath(self.output).parent)
 
     def launch(self, trained: Launch, run: str, image: str | None = None) -> Launch:
         """How it is started where ``trained`` was, with those folders.

@@ -93,6 +93,8 @@ def sbatch(fake: Fake, words: list[str]) -> str:
 def squeue(fake: Fake, words: list[str]) -> str:
     if fake.once("deaf"):
         sys.exit(f"squeue: {SILENT}")
+    if "--format=%T %k" in words:
+        return "\n".join(f"{job['state']} {job['comment']}" for job in fake.submitted)
     waiting = [job for job in fake.submitted if job["state"] == "PENDING"]
     if "--array" in words:
         return "\n".join(f"{job['id']}_{at}" for job in waiting for at in range(job["tasks"]))

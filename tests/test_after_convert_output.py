@@ -61,6 +61,22 @@ def test_what_is_left_of_another_conversion_is_cleared(
     assert not (into / "folder").exists()
 
 
+def test_a_part_that_the_login_node_has_marked(tmp_path: Path, base: Path, whole: Path) -> None:
+    """It becomes the folder, or goes if nothing can be converted."""
+    into = tmp_path / "hf"
+    mark = output.part_of(into) / output.MARK
+    mark.parent.mkdir()
+    mark.touch()
+    with pytest.raises(Problem):
+        run("nemo-rl", tmp_path / "absent", into, "--base", str(base))
+    assert not mark.parent.exists()
+    mark.parent.mkdir()
+    mark.touch()
+    run("nemo-rl", whole, into, "--base", str(base))
+    assert [path.name for path in tmp_path.iterdir() if "hf" in path.name] == ["hf"]
+    assert not (into / output.MARK).exists()
+
+
 def test_an_output_folder_that_holds_something_is_refused(
     tmp_path: Path, base: Path, whole: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,8 @@ def test_every_response_is_kept_and_scored(words, tmp_path: Path, capsys) -> Non
     said = capsys.readouterr().out
     assert "24 of 24 responses are to be generated" in said
     assert "24/24 responses, " in said
+    share = f"{100 * right / len(found):.1f}"
+    assert re.search(rf"^\S+: avg@4 {re.escape(share)} % \(95 %: \d+\.\d to \d+\.\d\)$", said, re.M)
 
 
 def test_what_is_done_is_not_done_again(words, tmp_path: Path, capsys) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,12 @@ def request(verb: str, profile: str, at: str, problems: Path, *words: str) -> Jo
     source = Source(resolved, path, None, 20, there=False)
     if verb == "convert":
         task = converting.task(source, "hf", None, merge_lora=False)
+        mark = f"{task.output}.part/.conversion.json"
     else:
         task = evaluating.task(source, evaluating.Settings("mine", problems), None)
+        mark = f"{task.output}/.lock"
+    assert task.mark == ""  # it is to be made by a run that has not begun
+    task = replace(task, mark=mark)
     return posttraining.request(source, task)
 
 

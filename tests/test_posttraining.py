@@ -88,6 +88,9 @@ def test_a_conversion_is_launched_as_the_run_was(root: Path, trained: Trained) -
         "--framework=nemo-rl",
         "--to=hf",
     ]
+    folder = f"{root.parent}/outputs/{run.id}/hf"
+    assert f" --shared={folder}\n" in script
+    assert f" --made={folder}/step_40.part/.conversion.json\n" in script
     assert "#SBATCH --nodes=1\n" in script
     assert f"#SBATCH --job-name={run.id}-hf\n" in script
     assert "nemo.sqsh" in script  # the image that it was trained in
@@ -255,7 +258,8 @@ def test_where_bridge_is_missing_the_job_says_so(
     assert "megatron.bridge cannot be imported" in call("logs", run.id, "--runs", str(root)).output
     # It is not tried again, and nothing is left behind.
     assert [path.name for path in run.path.glob("attempt-*")] == ["attempt-0"]
-    assert sorted(path.name for path in step.parents[1].iterdir()) == ["checkpoints"]
+    assert sorted(path.name for path in step.parents[1].iterdir()) == ["checkpoints", "hf"]
+    assert list((step.parents[1] / "hf").iterdir()) == []
 
 
 def test_a_conversion_wants_to_know_where_the_base_is(root: Path, trained: Trained) -> None:  # noqa: F811

@@ -534,3 +534,20 @@ def test_two_versions_of_a_model_are_told_apart(tmp_path: Path) -> None:
     prints = {name: inspect.fingerprint(str(tmp_path / name)) for name in "abcd"}
     assert prints["a"] == prints["b"] != prints["c"]
     assert prints["d"] is None
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_made_must_be_where_the_login_node_looks(job: Job, there: bool) -> None:
+    """One node alone agrees with itself about its own /tmp."""
+    mark = job.outputs / "hf.part" / ".conversion.json"
+    if there:
+        mark.parent.mkdir()
+        mark.touch()
+    done = job.finish(job.start(f"--made={mark}", nodes=1, need=1))
+    check = done.check("n1", "outputs")
+    assert check["verdict"] == (OK if there else FAIL)
+    if not there:
+        assert f"{mark.parent} is not what the login node has there" in check["have"]
+        assert "-o" in check["do"]
+        assert done.outcome["class"] == "storage"
+        assert list(job.outputs.iterdir()) == []

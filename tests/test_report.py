@@ -571,3 +571,48 @@ def test_help_has_examples(command: Any) -> None:
         f"Examples:\n    beam-slurm {command.name}"
         in CliRunner().invoke(command, ["--help"]).output
     )
+
+
+# --- which runs are listed ----------------------------------------------------------------------
+
+
+def listed(root: Path, *words: str) -> list[str]:
+    return [run["id"] for run in json.loads(call(status, root, "--json", *words).output)]
+
+
+def test_what_follows_a_run_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two dozen jobs of a chain, one that runs, one that failed; and a run that began long ago."""
+    names = [f"last-1a2b3c-{at}" for at in range(24)]
+    for at in range(22):
+        folders.make(tmp_path, f"run-{at:02}", created=folders.T0 + at)
+    folders.make(tmp_path, "last-1a2b3c", created=folders.T0 + 30, then=names)
+    for at, name in enumerate(names):
+        task = {"framework": "convert", "task": {"step": at}, "follows": "last-1a2b3c"}
+        folders.make(tmp_path, name, created=folders.T0 + 31 + at, **task)
+    folders.outcome(Run(tmp_path / names[2]), state="failed", exit_code=1)
+    folders.outcome(Run(tmp_path / names[3]))
+    now = {names[5]: "RUNNING", names[6]: "PENDING", "run-00": "RUNNING"}
+    queue = "".join(f"{word} beam-slurm:{name}\n" for name, word in now.items())
+    monkeypatch.setattr(slurm, "ask", lambda *words: queue)
+    others = [f"run-{at:02}" for at in range(21, 2, -1)]
+    assert listed(tmp_path) == [names[5], names[2], "last-1a2b3c", *others, "run-00"]
+    said = call(status, tmp_path).output
+    assert "2 older ones and 22 that follow others: beam-slurm status --all" in said
+    assert said.splitlines()[0].split()[-1] == "then"
+    (line,) = (line for line in said.splitlines() if line.startswith("last-1a2b3c "))
+    assert line.split()[-1] == "24"
+    assert len(listed(tmp_path, "--all")) == 47
+
+
+def test_where_slurm_says_nothing_the_newest_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*words: str) -> str:
+        raise BeamSlurmError("there is no squeue")
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    for at in range(22):
+        folders.make(tmp_path, f"run-{at:02}", created=folders.T0 + at)
+    here = folders.make(tmp_path, "here-1", created=1, executor="local", pid=os.getpid())
+    folders.event(here, "batch-started", 0)
+    assert listed(tmp_path) == [*(f"run-{at:02}" for at in range(21, 1, -1)), "here-1"]

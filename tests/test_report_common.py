@@ -17,6 +17,7 @@ import frameworklogs as logs
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from rich.spinner import Spinner
 
 from beam_slurm.after import problems
 from beam_slurm.after.evaluate import SUMMARY
@@ -25,10 +26,13 @@ from beam_slurm.after.responses import Response
 from beam_slurm.after.scores import Scores, score
 from beam_slurm.cli.report import report
 from beam_slurm.cli.status import status
-from beam_slurm.report import common, figure, page, panels, terminal, text
+from beam_slurm.progress import end
+from beam_slurm.report import common, figure, live, page, panels, terminal, text
 from beam_slurm.report.facts import Facts, gather, with_common
 from beam_slurm.report.panel import Shown, shown
+from beam_slurm.report.plain import Teller
 from beam_slurm.runs import Run
+from beam_slurm.slurm import Job
 from beam_slurm.state import State
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -492,3 +496,63 @@ def test_an_evaluation_named_beside_its_run_is_drawn_once(tmp_path: Path) -> Non
         (line,) = of(ax, runs[order.index(run)])
         assert list(line.get_xdata()) == [40]
         assert not of(ax, runs[order.index(own)])
+
+
+# --- a run of its own ---------------------------------------------------------------------------
+
+
+def of_words(root: Path, name: str, word: str | None, **manifest: Any) -> Run:
+    """An evaluation into a folder that an earlier one has scored, and how it ended."""
+    folder = root / "step_20-aime2025"
+    evaluate(folder, answers(0.5))
+    run = folders.make(
+        root, name, **{"framework": "evaluate", "output": str(folder), "steps": 240, **manifest}
+    )
+    folders.bring_up(run)
+    for done in (57, 119):
+        folders.event(run, "step", 20 + done, step=done)
+    if word:
+        folders.outcome(run, state=word)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("word", "done"), [(None, "119/240"), ("failed", "119/240"), ("succeeded", "240/240")]
+)
+def test_scores_are_a_run_s_own_and_responses_are_counted(
+    tmp_path: Path, job: dict[str, Job], word: str | None, done: str
+) -> None:
+    job["17"] = Job("17", "RUNNING" if word is None else "COMPLETED", nodes="n1")
+    task = {"run": "first-1a2b3c", "step": 20, "set": "aime2025"}
+    run = of_words(tmp_path, "first-1a2b3c-aime2025-1", word, task=task, follows="first-1a2b3c")
+    folders.make(tmp_path, "first-1a2b3c", then=[run.id])
+    detail = call(tmp_path, run.id, command=status)
+    assert re.search(rf"^responses +{done} *$", detail, re.M)
+    assert ("95 % interval" in detail) == (word == "succeeded")
+    (line,) = [it for it in call(tmp_path, "first", command=status).splitlines() if run.id in it]
+    assert ("avg@8" in line) == (word == "succeeded")
+    assert f" {done} " in call(tmp_path, "--all", command=status)
+    found = with_common([gather(run)], tmp_path)
+    assert bool(found[0].common) == (word == "succeeded")
+    file = io.StringIO()
+    console = Console(width=200, file=file)
+    console.print(live.view(found[0], [], folders.T0, "", Spinner("dots")))
+    assert done in file.getvalue()
+    lines = list(Teller(run.id).lines(found[0], [], ""))
+    assert any(f"{done} responses" in it for it in lines)
+
+
+def test_who_waits_is_told_what_was_made(tmp_path: Path) -> None:
+    task = {"run": "first-1a2b3c", "step": 20, "set": "aime2025"}
+    scored_ = of_words(tmp_path, "first-1a2b3c-aime2025", "succeeded", task=task)
+    made = {"framework": "convert", "task": {"output": "/shared/hf"}, "steps": 1}
+    converted = folders.make(tmp_path, "first-1a2b3c-hf", **made)
+    folders.outcome(converted)
+    for run, last in (
+        (scored_, r"score  avg@8 \d\d\.\d %  95 % interval .*\noutput " + str(scored_.output)),
+        (converted, r"\(exit code 0\).*\noutput /shared/hf"),
+    ):
+        file = io.StringIO()
+        assert end(gather(run), Console(file=file, width=200)) == 0
+        assert re.search(last + "\n$", file.getvalue()), file.getvalue()
+    assert " 1/1 " in call(tmp_path, command=status)

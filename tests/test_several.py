@@ -131,6 +131,24 @@ def test_one_checkpoint_is_a_plain_job(tmp_path: Path, trained: Trained) -> None
     assert "GPU-hours" not in done.stderr
 
 
+@pytest.mark.parametrize("which", [(), ("--step=all",)])
+def test_nodes_must_find_what_the_login_node_makes(
+    tmp_path: Path, fake: Fake, trained: Trained, which: tuple[str, ...]
+) -> None:
+    """A folder of that name on a disk of the node's own is another one; see test_preflight."""
+    run = trained("first-1a2b3c", 2, 4)
+    mark = run.output / "hf" / "step_4-held-out" / ".lock"
+    if not which:  # several would wait until there is room
+        fake.set(jobs=0)
+        assert "AssocMaxSubmitJobLimit" in (refused(tmp_path, fake, run.id).why or "")
+        fake.set(jobs=None)
+    assert call("evaluate", run.id, *which, *ASKED).exit_code == 0
+    assert mark.read_bytes() == b""
+    scripts = [path.read_text() for path in (tmp_path / "runs").rglob("script.sbatch")]
+    (script,) = (it for it in scripts if f"--made={mark}" in it)
+    assert f"--shared={mark.parent}" in script
+
+
 def test_all_steps_and_folders_beside_runs(tmp_path: Path, fake: Fake, trained: Trained) -> None:
     run = trained("first-1a2b3c", 2, 10, 4)
     shutil.copytree(run.output / "hf" / "step_4", run.output / "hf" / "step_9.part")
@@ -271,7 +289,12 @@ def test_as_json(tmp_path: Path, fake: Fake, trained: Trained) -> None:
         "jobs": ["100"],
         "folder": str(of.path),
         "runs": [
-            {"run": it.id, "job": f"100_{at}", "folder": str(it.path)}
+            {
+                "run": it.id,
+                "job": f"100_{at}",
+                "folder": str(it.path),
+                "output": f"{run.output}/hf/step_{2 + 2 * at}-held-out",
+            }
             for at, it in enumerate(elements(of))
         ],
     }
@@ -285,7 +308,7 @@ def end(run: Run, at: int, code: int) -> None:
     word = "failed" if code else "succeeded"
     (attempt / "outcome.json").write_text(json.dumps({**facts, "state": word, "cause": "x"}))
     if code == 0:
-        run.output.mkdir()
+        assert run.output.is_dir()  # the login node has made it
         scores = {"problems": 12, "avg@2": {"value": 0.25, "low": 0.125, "high": 0.5}}
         summary = {"settings": {"set": "sums"}, "scores": scores}
         (run.output / "summary.json").write_text(json.dumps(summary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
@@ -9,12 +10,18 @@ from typing import Any
 
 import folders
 import pytest
+from click.testing import CliRunner
+from rich.console import Console
 
 from beam_slurm import runs, slurm
+from beam_slurm.cli.status import status
 from beam_slurm.errors import BeamSlurmError
+from beam_slurm.report.facts import gather
 from beam_slurm.runs import Run
 from beam_slurm.slurm import Job
 from beam_slurm.state import STRAGGLER
+from beam_slurm.watch.frame import Frame
+from beam_slurm.watch.gathering import Look
 
 # Slurm's word on the job that counts, and its restart count; None: it has forgotten the job.
 WORDS: dict[str, tuple[str, str, int] | None] = {
@@ -411,3 +418,27 @@ def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     (run.path / "attempt-x").mkdir()
     assert [attempt.number for attempt in run.attempts] == [0, 9, 10]
     assert [attempt.began for attempt in run.attempts] == [folders.T0 + at for at in (0, 9, 10)]
+
+
+@pytest.mark.parametrize("follows", ["first-1a2b3c", None])
+def test_what_follows_a_run_that_failed_says_so(
+    tmp_path: Path, known: dict[str, Job], follows: str | None
+) -> None:
+    run = folders.make(tmp_path, **({"follows": follows} if follows else {}))
+    known["17"] = Job("17", "CANCELLED", "DependencyNeverSatisfied", "0:0")
+    state = run.state()
+    which = f", {follows}," if follows else ""
+    assert state.why == f"the run before it{which} failed or was cancelled"
+    assert (state.word, state.exit_code) == ("cancelled", 143)
+    said = CliRunner().invoke(status, [run.id, "--runs", str(tmp_path)]).output
+    rows = dict(line.strip().split(None, 1) for line in said.splitlines()[1:])
+    assert rows.get("next") == (f"beam-slurm status {follows}" if follows else None)
+    facts = gather(run)
+    frame = Frame(run.id, Look(facts, (), ""))
+    assert "failed or was cancelled" in drawn(frame)
+
+
+def drawn(frame: Frame) -> str:
+    file = io.StringIO()
+    Console(file=file, width=120, height=40).print(frame)
+    return file.getvalue()

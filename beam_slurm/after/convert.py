@@ -106,9 +106,13 @@ def main(argv: list[str]) -> int:
         options.output.absolute(),
         options.merge_lora,
     )
-    work = check(asked)
-    print(f"{work.source.path}: {work.source.kind.value}", flush=True)
-    convert(work)
+    try:
+        work = check(asked)
+        print(f"{work.source.path}: {work.source.kind.value}", flush=True)
+        convert(work)
+    except Problem:
+        output.forget(asked.output)
+        raise
     print(f"{asked.output}: complete", flush=True)
     return 0
 

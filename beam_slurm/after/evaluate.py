@@ -84,7 +84,8 @@ def main(argv: list[str]) -> int:
         found = scores.score(kept.of(questions, args.samples)).as_dict()
         about = {"settings": settings, "wording": problems.wording(questions)}
         _write(args.output / SUMMARY, {**about, "scores": found})
-    print(f"{args.set}: avg@{args.samples} {found[f'avg@{args.samples}']['value']:.4f}", flush=True)
+    name = f"avg@{args.samples}"
+    print(f"{args.set}: {name} {_spelled(**found[name])}", flush=True)
     return 0
 
 
@@ -150,6 +151,14 @@ def _told(made: Iterator[engines.Generated], kept: int, whole: int) -> Iterator[
         if now - said >= SAY_EVERY or done == whole:
             said = now
             print(f"{done}/{whole} responses, {tokens / (now - began):.0f} tokens/s", flush=True)
+
+
+def _spelled(value: float, low: float | None = None, high: float | None = None) -> str:
+    """A share in per cent, and its 95 % interval if it has one."""
+    interval = (
+        "" if low is None or high is None else f" (95 %: {100 * low:.1f} to {100 * high:.1f})"
+    )
+    return f"{100 * value:.1f} %{interval}"
 
 
 def _judged(question: Question, sample: int, made: engines.Generated, text: str) -> Response:

@@ -2,7 +2,8 @@
 
 What is written lies in ``DIR.part`` until it is proved. The file ``.conversion.json`` in it says
 what it is made of, and is locked meanwhile: an interrupted conversion of the same checkpoint goes
-on, one of another is cleared away, and two never write to one folder.
+on, one of another is cleared away, and two never write to one folder. Empty, it was made at the
+job's submission: so a node can tell that it writes where the login node will look.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,15 @@ def begin(output: Path, origin: dict[str, Any]) -> Iterator[Path]:
             why=str(error),
             do="start it again: it goes on from what is there",
         ) from None
+
+
+def forget(output: Path) -> None:
+    """Remove a part that no conversion has begun to write: the login node has made its mark."""
+    part = part_of(output)
+    with suppress(OSError):
+        if not (part / MARK).stat().st_size:
+            (part / MARK).unlink()
+            part.rmdir()
 
 
 def finish(output: Path, prove: Callable[[Path], list[str]]) -> None:

@@ -155,9 +155,16 @@ def _offer(planned: Sequence[Planned], dry_run: bool, wait: bool, as_json: bool)
 def _tell(of: Folder) -> None:
     import json
 
+    from beam_slurm.runs import Run
+
     jobs = of.jobs()
     told = [
-        {"run": entry.run, "job": jobs.get(entry.run), "folder": str(of.path / entry.run)}
+        {
+            "run": entry.run,
+            "job": jobs.get(entry.run),
+            "folder": str(of.path / entry.run),
+            "output": str(Run(of.path / entry.run).output),
+        }
         for entry in of.content.points
     ]
     arrays = [chunk.job for chunk in of.content.chunks]

@@ -20,18 +20,23 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every run, not only the newest 20.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every run, not only the newest 20 and what runs; those that follow another one, too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 @click.option("--runs", "folder", type=click.Path(path_type=Path), help="Where run folders lie.")
 def status(run: str | None, everything: bool, as_json: bool, folder: Path | None) -> None:
-    """Show all runs, or one RUN in detail: its state and why, its way up, what to do next.
+    """Show the newest runs, or one RUN in detail: its state and why, its way up, what to do next.
 
     A sweep is one line of all runs, and a table of its points.
     """
     import json
 
     from beam_slurm import profiles, runs
-    from beam_slurm.report import overview, text
+    from beam_slurm.report import listing, overview, text
     from beam_slurm.report.asjson import as_json as plain
     from beam_slurm.report.facts import gather, gather_all
     from beam_slurm.report.phases import host_names
@@ -53,20 +58,20 @@ def status(run: str | None, everything: bool, as_json: bool, folder: Path | None
         return
     known = list(runs.all_runs(root, points=False))
     of_sweeps = sweeps.newest(root)
-    shown = known if everything else known[:20]
-    found, problem = gather_all(shown)
+    listed = listing.Listing(known) if everything else listing.newest(known)
+    found, problem = gather_all(listed.shown)
     if as_json:
-        listed = [*map(plain, found), *map(view.as_json, of_sweeps)]
-        click.echo(json.dumps(listed, indent=1))
+        told = [*map(plain, found), *map(view.as_json, of_sweeps)]
+        click.echo(json.dumps(told, indent=1))
         return
     if not known and not of_sweeps:
         click.echo(f"there is no run in {root} yet; beam-slurm submit makes one")
         return
     if known:
         text.console().print(overview.table(found))
-    for path in of_sweeps[: None if everything else 20]:
+    for path in of_sweeps[: None if everything else listing.NEWEST]:
         text.console().print(view.line(path))
-    if len(known) > len(shown):
-        click.echo(f"{len(known) - len(shown)} older ones: beam-slurm status --all")
+    if listed.more:
+        click.echo(f"{listed.more}: beam-slurm status --all")
     if problem:
         click.echo(f"note: from the runs' own files alone: {problem}", err=True)

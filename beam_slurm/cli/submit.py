@@ -228,6 +228,8 @@ def _send(
     manifest = run.manifest
     if as_json:
         facts = {"run": run.id, "job": manifest.get("job"), "folder": str(run.path)}
+        if request.task:
+            facts["output"] = request.task.output
         if behind:
             facts["then"] = [each.id for each in behind]
         click.echo(json.dumps(facts))

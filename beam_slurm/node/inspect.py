@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--path", action="append", default=[], help="what must be here: of mounts")
     made.add_argument("--same", action="append", default=[], help="the same on every node: a model")
     made.add_argument("--shared", action="append", default=[], help="one folder for all nodes")
+    made.add_argument("--made", default="", help="the file that the login node has made in one")
     made.add_argument("--image", default="", help="the container image, as the runtime takes it")
     made.add_argument("--runtime", default="", help="pyxis, docker, podman or apptainer")
     made.add_argument("--interface", default="", help="network interface for Ray")
@@ -128,7 +129,7 @@ def plan(args: argparse.Namespace, node: str, facts: Dict[str, Any]) -> List[Loo
         ("tmp", args.tmp, lambda: hostchecks.tmp(args.tmp)),
         ("mounts", args.path, lambda: hostchecks.mounts(args.path)),
         ("model", args.same, lambda: _same(node, args.same)),
-        ("outputs", args.shared, lambda: _shared(args.shared, args.canary, node)),
+        ("outputs", args.shared, lambda: _shared(args, node)),
         ("image", args.image, lambda: hostchecks.image(args.image, args.runtime)),
     )  # type: Tuple[Tuple[str, Any, Callable[[], Check]], ...]
     looks += [Look((name,), _alone(make)) for name, wanted, make in singles if wanted]
@@ -232,14 +233,20 @@ def _same(node: str, paths: List[str]) -> Check:
     return Check("model", OK, ", ".join(paths), "the same on every node")
 
 
-def _shared(folders: List[str], word: str, node: str) -> Check:
+def _shared(args: argparse.Namespace, node: str) -> Check:
+    folders, word = args.shared, args.canary  # type: List[str], str
     need = "one shared folder on all nodes, writable"
     problems = []
     for folder in folders:
         problem = canary.answer(folder, word, node) if word else examine.unwritable(folder)
         if problem:
             problems.append("%s %s" % (folder, problem))
+    # Looked for last: by then a network file system has asked its server about this folder anew.
+    if not problems and args.made and not os.path.isfile(args.made):
+        problems.append("%s is not what the login node has there" % os.path.dirname(args.made))
     if problems:
         do = "set site.paths.outputs and site.paths.runs to storage that every node mounts"
+        if args.made:
+            do = "-o, site.paths.outputs and site.paths.runs: on storage that all nodes mount"
         return Check("outputs", FAIL, "; ".join(problems), need, do)
     return Check("outputs", OK, ", ".join(folders), need)

@@ -68,6 +68,7 @@ def task(source: Source, to: Target, output: Path | None, merge_lora: bool) -> T
         steps=1,
         host_memory=memory,
         facts={**facts(source), "output": str(target)},
+        mark=str(written.part_of(target) / written.MARK) if source.there else "",
     )
 
 

@@ -130,6 +130,7 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
         facts={**facts(source), "set": settings.set, "data": str(data)},
         # The node needs neither the problems' folder nor pyarrow, nor its image math-verify.
         files={evaluate.PROBLEMS: problems.written(questions), judge.PACKED: packed},
+        mark=str(target / evaluate.LOCK) if source.there else "",
     )
 
 

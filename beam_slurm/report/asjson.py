@@ -38,6 +38,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "task": facts.task or None,
         "then": [run.id for run in facts.followers],
         "created": facts.run.created,
+        "step": facts.step,
         "steps": facts.steps,
         "state": state.word,
         "why": state.why,

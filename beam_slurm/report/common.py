@@ -25,6 +25,7 @@ from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.report import text
 from beam_slurm.report.courses import Course, course
 from beam_slurm.runs import Run
+from beam_slurm.state import State
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,14 @@ def read(folder: Path, step: int | None = None) -> Scored | None:
         return None  # removed in this very moment
     wording = str(summary.get("wording") or "")
     return Scored(asked, step, scores, settings, wording, folder, written)
+
+
+def result(run: Run, state: State) -> Scored | None:
+    """What an evaluation's run has come to; None unless it has succeeded.
+
+    Until then the folder may hold what an earlier one has found.
+    """
+    return read(run.output) if state.word == "succeeded" else None
 
 
 def _estimate(said: Any) -> Estimate | None:

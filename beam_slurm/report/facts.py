@@ -105,6 +105,25 @@ class Facts:
         return list(nodes) if len(nodes) == self.manifest.get("nodes") else []
 
     @property
+    def made(self) -> Path:
+        """The folder that a conversion or evaluation makes."""
+        told = self.task.get("output")
+        return self.run.here(told) if isinstance(told, str) else self.run.output
+
+    @property
+    def step(self) -> int | None:
+        """The last step that is done; of an evaluation, how many responses are there.
+
+        None where there is none, or nobody knows.
+        """
+        if not self.task:
+            last = self.history.last if self.history else None
+            return last.step if last else None
+        if self.state.word == "succeeded":
+            return self.manifest.get("steps")
+        return max((it.step for it in self.attempts if it.step is not None), default=None)
+
+    @property
     def steps(self) -> int | None:
         """How many steps the run will have: its own word, else the manifest's."""
         last = self.history.last if self.history else None
@@ -209,7 +228,11 @@ def gather_all(found: Sequence[Run]) -> tuple[list[Facts], str]:
 def with_common(found: Sequence[Facts], root: Path) -> list[Facts]:
     """The same, each with the common evaluations that there are of it; see ``common.find``."""
     scored = common.find([facts.run for facts in found], root)
-    return [replace(facts, common=its) for facts, its in zip(found, scored, strict=True)]
+    return [
+        # What lies in the folder of an evaluation may be another one's: see ``common.result``.
+        replace(facts, common=[] if facts.evaluates and facts.state.word != "succeeded" else its)
+        for facts, its in zip(found, scored, strict=True)
+    ]
 
 
 def states(found: Sequence[Run]) -> tuple[list[State], str]:
@@ -299,4 +322,6 @@ def next_steps(facts: Facts) -> list[str]:
     stuck = facts.last_words.get("component") == "watchdog"
     stacks = facts.attempt.stacks if stuck and facts.attempt else []
     dumps = [f"less {stacks[0].parent}/*.txt"] if stacks else []
-    return [*dumps, *ray, *lines, *report]
+    commands = [*dumps, *ray, *lines, *report]
+    before = facts.manifest.get("follows")
+    return commands or ([f"beam-slurm status {before}"] if before else [])

@@ -14,7 +14,7 @@ from beam_slurm.metrics import History, Step
 from beam_slurm.report import attempts, text
 from beam_slurm.report.courses import step_seconds
 from beam_slurm.report.facts import RECENT, Facts, seconds_left
-from beam_slurm.report.overview import job_of, word
+from beam_slurm.report.overview import job_of, progress, word
 from beam_slurm.report.phases import Phase, missing
 
 WHAT = {
@@ -51,8 +51,10 @@ def view(
     for _, line in list(attempts.endings(facts.attempts))[-attempts.SHOWN :]:
         parts.append(Text(f"✗ {line}", "yellow"))
     parts.append(legs(facts, nodes, now, spinner))
+    if facts.step is not None:
+        parts.append(bar(facts))
     if facts.history and facts.history.last:
-        parts += [bar(facts), _numbers(facts.history, facts.history.last)]
+        parts.append(_numbers(facts.history, facts.history.last))
     if not (facts.attempt and facts.attempt.next):  # else its line above says it
         parts += [Text(f"✗ {node}: {why}", "red") for node, why in facts.bring_up.failed]
     if note:
@@ -118,20 +120,19 @@ def _remark(facts: Facts, phase: Phase, nodes: Sequence[str]) -> str:
 
 def bar(facts: Facts, width: int = 32) -> Table:
     """How far it has come, at what pace, and how long the rest will take; needs a step."""
-    assert facts.history
-    assert facts.history.last
-    last = facts.history.last
-    left, pace = seconds_left(facts), step_seconds(facts.history, RECENT)
+    assert facts.step is not None
+    left = seconds_left(facts)
+    pace = step_seconds(facts.history, RECENT) if facts.history else None
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(
-            total=facts.steps or last.step,
-            completed=last.step,
+            total=facts.steps or facts.step,
+            completed=facts.step,
             width=width,
             complete_style="cyan",
             finished_style="green",
         ),
-        Text(f"{last.step}/{facts.steps or '?'}", "bold"),
+        Text(progress(facts), "bold"),
         f"{text.duration(pace)} a step" if pace is not None else "",
         f"{text.duration(left)} left" if left is not None and not facts.state.ended else "",
     )

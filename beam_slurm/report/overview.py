@@ -37,19 +37,21 @@ def label(state: State) -> Text:
 
 
 def table(found: Sequence[Facts]) -> Table:
-    """One line a run."""
+    """One line a run; ``then`` is how many follow it."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     again = any(len(facts.attempts) > 1 for facts in found)
     titles = ["run", "profile", "state", "job", "nodes", "step", "reward", "created"]
     if again:
         titles.insert(4, "attempt")
+    then = any(facts.followers for facts in found)
+    titles += ["then"] if then else []
     for title in titles:
-        right = title in ("job", "attempt", "nodes", "step", "reward")
+        right = title in ("job", "attempt", "nodes", "step", "reward", "then")
         grid.add_column(title, justify="right" if right else "left", no_wrap=True)
     for facts in found:
         last = facts.history.last if facts.history else None
         # Where nothing reads the metrics, "?" says that the run may well have some.
-        none = "–" if facts.history is not None else "?"
+        none = "–" if facts.history is not None or facts.task else "?"
         grid.add_row(
             text.safe(facts.run.id),
             text.safe(facts.manifest.get("profile", "–")),
@@ -57,9 +59,10 @@ def table(found: Sequence[Facts]) -> Table:
             text.safe(job_of(facts)),
             *([str(facts.attempt.number if facts.attempt else "–")] if again else []),
             text.safe(facts.manifest.get("nodes", "–")),
-            text.safe(f"{last.step if last else none}/{facts.steps or '?'}"),
+            text.safe(progress(facts, none)),
             text.number(last.reward) if last else none,
             text.date(facts.run.created),
+            *([str(len(facts.followers) or "")] if then else []),
         )
     return grid
 
@@ -82,6 +85,11 @@ def detail(facts: Facts, nodes: Sequence[str] = ()) -> RenderableType:
     if facts.state.why:
         head.append(f"  {text.safe(facts.state.why)}")
     return Group(head, grid)
+
+
+def progress(facts: Facts, none: str = "–") -> str:
+    """How many of its steps are done; ``none`` where nobody knows of any."""
+    return f"{none if facts.step is None else facts.step}/{facts.steps or '?'}"
 
 
 def job_of(facts: Facts) -> str:
@@ -119,7 +127,8 @@ def _rows(facts: Facts, nodes: Sequence[str]) -> list[tuple[str, RenderableType]
     rows += [("moved", said) for said in moved(facts.run, facts.state.ended)]
     if facts.run.log:
         rows.append(("log", str(facts.run.log)))
-    rows.append(("next", "\n".join(next_steps(facts))))
+    if commands := next_steps(facts):
+        rows.append(("next", "\n".join(commands)))
     return rows
 
 
@@ -130,8 +139,7 @@ def _task(facts: Facts) -> list[tuple[str, RenderableType]]:
         return []
     step = f", step {task['step']}" if task.get("step") is not None else ""
     of = f" of {facts.trained}{step}" if facts.trained else ""
-    made = task.get("output") or facts.run.output
-    return [("checkpoint", f"{task.get('checkpoint')}{of}"), ("output", str(made))]
+    return [("checkpoint", f"{task.get('checkpoint')}{of}"), ("output", str(facts.made))]
 
 
 def _followers(runs: Sequence[Run]) -> list[tuple[str, RenderableType]]:
@@ -143,7 +151,7 @@ def _followers(runs: Sequence[Run]) -> list[tuple[str, RenderableType]]:
         step = task.get("step") if isinstance(task, dict) else None
         of = "" if step is None else f"step {text.safe(step)}  "
         why = f": {text.safe(found.why)}" if found.why and found.word != "succeeded" else ""
-        score = "".join(f"  {name} {told}" for name, told in _measurements(run)[:1])
+        score = "".join(f"  {name} {told}" for name, told in measurements(run, found)[:1])
         rows.append(("then", Text.assemble(f"{text.safe(run.id)}  {of}", label(found), why, score)))
     return rows
 
@@ -162,9 +170,9 @@ def phases(facts: Facts) -> Text:
     return shown
 
 
-def _measurements(run: Run) -> list[tuple[str, str]]:
-    """What an evaluation has found; nothing of a conversion, which measures nothing."""
-    scored = common.read(run.output)
+def measurements(run: Run, state: State) -> list[tuple[str, str]]:
+    """What an evaluation has found, score by score; nothing of a conversion, and none too early."""
+    scored = common.result(run, state)
     return [
         (name, f"{value}  95 % interval {interval}" if interval else value)
         for name, value, interval in (common.rows(scored) if scored else ())
@@ -174,7 +182,8 @@ def _measurements(run: Run) -> list[tuple[str, str]]:
 def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
     history = facts.history
     if "task" in facts.manifest:
-        return list(_measurements(facts.run))
+        done = [] if facts.step is None or not facts.evaluates else [("responses", progress(facts))]
+        return [*done, *measurements(facts.run, facts.state)]
     if history is None:
         return [("metrics", facts.no_metrics)]
     rows: list[tuple[str, RenderableType]] = []
@@ -182,7 +191,7 @@ def _measured(facts: Facts) -> list[tuple[str, RenderableType]]:
         pace = f"{text.duration(step_seconds(history, 10))} a step"
         left = None if facts.state.ended else seconds_left(facts)
         about = "" if left is None else f", about {text.duration(left)} left"
-        rows.append(("step", f"{last.step}/{facts.steps or '?'}, {pace}{about}"))
+        rows.append(("step", f"{progress(facts)}, {pace}{about}"))
         line = text.sparkline([step.reward for step in history.steps])
         rows.append(("reward", Text.assemble(f"{text.number(last.reward)}  ", (line, "cyan"))))
         rows.append(("response", f"{text.number(last.response_length)} tokens"))

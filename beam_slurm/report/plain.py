@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from beam_slurm.report import attempts, text
 from beam_slurm.report.facts import Facts, seconds_left
 from beam_slurm.report.live import fitness, queue, who
+from beam_slurm.report.overview import progress
 
 PARTS = 10  # of all steps: a line each
 
@@ -81,6 +82,9 @@ class Teller:
     def _training(self, facts: Facts) -> Iterator[tuple[float, str]]:
         history = facts.history
         last = history.last if history else None
+        done = facts.step if facts.evaluates else None
+        if done and facts.steps and self._new("part", PARTS * done // facts.steps):
+            yield time.time(), f"{progress(facts)} responses"
         if not history or not last:
             return
         for found in history.evaluations:
@@ -94,6 +98,6 @@ class Teller:
             about = f", about {text.duration(left)} left" if left else ""
             yield (
                 last.time or time.time(),
-                f"step {last.step}/{facts.steps or '?'}, reward {text.number(last.reward)}, "
+                f"step {progress(facts)}, reward {text.number(last.reward)}, "
                 f"{text.duration(last.step_time)} a step{about}",
             )

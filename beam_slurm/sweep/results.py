@@ -13,7 +13,6 @@ from typing import Any
 from beam_slurm import metrics
 from beam_slurm.metrics import History
 from beam_slurm.report import common
-from beam_slurm.report.common import Scored
 from beam_slurm.report.facts import Facts, seconds_left
 from beam_slurm.sweep.schema import Objective
 from beam_slurm.sweep.states import Look
@@ -85,11 +84,6 @@ def rank(looks: Sequence[Look], wanted: Objective) -> list[Row]:
     return sorted(rows, key=order)
 
 
-def scored(facts: Facts) -> Scored | None:
-    """What an evaluation has come to; None unless it has succeeded."""
-    return common.read(facts.run.output) if facts.state.word == "succeeded" else None
-
-
 def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, Any]]:
     """One flat record a point, for CSV and JSON. ``objective`` is null while there is none.
 
@@ -98,7 +92,6 @@ def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, A
     found = []
     for look in looks:
         facts = look.facts
-        last = facts.history.last if facts.history else None
         measured = value(facts.history, wanted) if wanted else None
         task = facts.manifest.get("task")
         found.append(
@@ -111,7 +104,7 @@ def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, A
                 "class": facts.state.kind or None,
                 "why": facts.state.why or None,
                 "job": facts.job,
-                "step": last.step if last else None,
+                "step": facts.step,
                 "steps": facts.steps,
                 "objective": measured,
                 "seconds": facts.seconds,
@@ -124,7 +117,7 @@ def records(looks: Sequence[Look], wanted: Objective | None) -> list[dict[str, A
 
 
 def _scores(facts: Facts) -> dict[str, Any]:
-    found = scored(facts)
+    found = common.result(facts.run, facts.state)
     return common.as_json(found)["scores"] if found else {}
 
 

@@ -72,6 +72,8 @@ def start(sweep: Sweep | None, planned: Sequence[Planned], parallel: int | None)
         submit(of)
     except BeamSlurmError:
         if not of.content.chunks and of.content.queue is None:
+            for each in planned:
+                single.discard(each.request.run, each.request)
             shutil.rmtree(of.path, ignore_errors=True)
         raise
     return of

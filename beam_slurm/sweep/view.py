@@ -18,7 +18,7 @@ from beam_slurm.sweep.folder import Folder, open_folder
 from beam_slurm.sweep.limits import Limits
 from beam_slurm.sweep.planning import Planned
 from beam_slurm.sweep.points import short
-from beam_slurm.sweep.results import Row, scored, value
+from beam_slurm.sweep.results import Row, value
 from beam_slurm.sweep.schema import Objective
 from beam_slurm.sweep.states import Look
 
@@ -105,7 +105,7 @@ def _course(looks: Sequence[Look], wanted: Objective | None) -> tuple[list[str],
 
 def _scores(looks: Sequence[Look]) -> tuple[list[str], list[list[str]]]:
     """The same of evaluations: what each has come to. All of them ask equally often."""
-    found = [scored(look.facts) for look in looks]
+    found = [common.result(look.facts.run, look.facts.state) for look in looks]
     cells = []
     for each in found:
         interval = each.interval() if each else None

@@ -101,7 +101,7 @@ class Frame:
             legs = live.legs(facts, look.nodes, self.now, TURNING)
             yield Section("", page.lines(legs), least=2)
         history = facts.history if facts.history and facts.history.last else None
-        if history:
+        if facts.step is not None:
             wide = max(min(page.width - 52, 60), 10)
             age = None if facts.state.ended else _age(facts, self.now)
             yield Section("", page.lines(live.bar(facts, wide), *([age] if age else [])))
@@ -286,5 +286,6 @@ def _outcome(facts: Facts) -> Table:
     for name, value in overview.outcome(facts):
         if name != "last lines":  # the log has them
             grid.add_row(name, value)
-    grid.add_row("next", next_steps(facts)[0])
+    for command in next_steps(facts)[:1]:
+        grid.add_row("next", command)
     return grid
