@@ -11,6 +11,7 @@ from beam_slurm import inventory, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import notify, secretfile
+from beam_slurm.node.checkpoint import EVALUATION
 from beam_slurm.schema import Profile, Site
 
 LONGEST_LEAD = 65535  # seconds, of sbatch --signal
@@ -52,6 +53,35 @@ def cluster(request: JobRequest) -> None:
 
 def folders(request: JobRequest) -> None:
     """Raise for a folder of the site that is missing although what is around it is seen here."""
+    output(request)
+    for path in sorted(map(Path, _needed(request))):
+        if _missing(path):
+            raise BeamSlurmError(
+                f"{path} is not there",
+                why="a job would find that out only after the queue",
+                remedy="make it, or correct site.paths (beam-slurm doctor looks at all of them)",
+            )
+
+
+def output(request: JobRequest) -> None:
+    """Raise if a task's output goes into a folder that must be there, and is not."""
+    if request.task is None:
+        return
+    folder = Path(request.task.output).parent
+    if str(folder) in _needed(request) and _missing(folder):
+        raise BeamSlurmError(
+            f"{folder} is not there",
+            why=f"{request.task.output} would be made in it",
+            remedy="make it, or give another folder with -o",
+        )
+
+
+def _missing(path: Path) -> bool:
+    return seen(path.parent) and not seen(path)
+
+
+def _needed(request: JobRequest) -> set[str]:
+    """The folders of hosts that must be there before the job."""
     launch, scratch = request.launch, request.profile.site.paths.scratch
     sources = {mount.source for mount in launch.mounts} - {scratch}
     if launch.container is None:
@@ -59,13 +89,7 @@ def folders(request: JobRequest) -> None:
         sources = {launch.workdir, str(Path(launch.output).parent)} - made
     if request.task:  # what it reads was looked at, or the job before it makes that
         sources -= {str(Path(path).parent) for path in request.task.reads.values()}
-    for path in sorted(map(Path, sources)):
-        if seen(path.parent) and not seen(path):
-            raise BeamSlurmError(
-                f"{path} is not there",
-                why="a job would find that out only after the queue",
-                remedy="make it, or correct site.paths (beam-slurm doctor looks at all of them)",
-            )
+    return sources
 
 
 def partition(profile: Profile, nodes: int, spares: int = 0) -> None:
@@ -188,6 +212,26 @@ def mailless(request: JobRequest) -> str | None:
     if not (request.local and request.profile.job.mail_type):
         return None
     return "job.mail_type is left out: it is Slurm that sends mail, and this run does without"
+
+
+def engineless(request: JobRequest, recorded: bool = True) -> str | None:
+    """That the image may have no vLLM to evaluate with, as one line; None if it should have it.
+
+    Args:
+        request: of an evaluation, or any other.
+        recorded: if it is of a run, then of one whose record says of which site.
+    """
+    task, rollout = request.task, request.profile.recipe.rollout
+    if task is None or task.name != EVALUATION or request.launch.container is None:
+        return None
+    if rollout is None or rollout.backend == "vllm" or EVALUATION in request.profile.site.images:
+        return None
+    again = ", for evaluate FOLDER --profile NAME: a run keeps the site of its submission"
+    return (
+        f"it is vLLM that scores, and {request.profile.name} generates with {rollout.backend}: if "
+        "its image has no vLLM the evaluation fails; name one that has it by site.images.evaluate"
+        + (again if recorded and task.facts["run"] else "")
+    )
 
 
 def options(profile: Profile) -> None:

@@ -337,6 +337,7 @@ def find(name: str | None, where: Path) -> Run:
 
     The newest is none of a sweep's, of which there are many at once.
     """
+    name = name and (name.rstrip("/") or "/")  # as a shell completes a folder's name
     if name and (Path(name) / MANIFEST).is_file():
         return Run(Path(name).resolve())
     if name and ((Path(name) / SWEEP).is_file() or (where / name / SWEEP).is_file()):
@@ -361,9 +362,20 @@ def find(name: str | None, where: Path) -> Run:
                 f"{name!r} is the start of {len(hits)} runs",
                 remedy="one of " + ", ".join(run.id for run in hits[:8]),
             )
+        if "/" in name and not Path(name).exists():
+            raise no_folder(name)
     raise BeamSlurmError(
         f"there is no run {name!r} in {where}" if name else f"there is no run in {where}",
-        remedy="one of " + ", ".join(run.id for run in known[:8]) if known else None,
+        remedy="one of " + ", ".join(run.id for run in known[:8])
+        if known
+        else "beam-slurm submit makes one; if it is elsewhere, say where with --runs",
+    )
+
+
+def no_folder(name: str) -> BeamSlurmError:
+    """The error of a name that is a path, at which nothing is."""
+    return BeamSlurmError(
+        f"there is no folder {name}", remedy="correct the path, or name a run by its id"
     )
 
 

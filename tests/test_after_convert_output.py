@@ -146,6 +146,16 @@ def test_too_little_space_is_refused_with_both_numbers(
     assert "0.0 GB are free" in problem.why
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [("/proc/x", "/proc is on no disk"), ("/proc/version/x", "is no folder")]
+)
+def test_where_nothing_can_be_written(base: Path, whole: Path, place: str, why: str) -> None:
+    problem = refused("nemo-rl", whole, Path(place), "--base", str(base))
+    assert problem.what == "the output cannot be written"
+    assert why in problem.why
+    assert "-o" in problem.do
+
+
 def test_an_export_of_the_framework_is_proved_and_linked(
     tmp_path: Path, base: Path, trained: Model
 ) -> None:

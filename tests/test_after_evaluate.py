@@ -215,6 +215,7 @@ def test_a_model_that_is_not_whole_is_refused(
     with pytest.raises(Problem, match=what) as refused:
         evaluate.main(words(tmp_path / "out", "--model", str(bad)))
     assert refused.value.where.startswith(str(bad))
+    assert "Errno" not in refused.value.why
     assert not (tmp_path / "out").exists()
 
 

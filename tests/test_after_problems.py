@@ -140,6 +140,7 @@ def test_a_bad_problem_is_told_with_its_line(tmp_path: Path, row: object, what: 
     problem = refused(jsonl(tmp_path / "a.jsonl", good, row))
     assert what in problem.what
     assert problem.where == f"{tmp_path}/a.jsonl:2"
+    assert problem.do
 
 
 def test_a_problem_without_an_answer_names_its_fields(tmp_path: Path) -> None:
@@ -180,6 +181,24 @@ def test_what_is_no_set_of_problems(tmp_path: Path) -> None:
     assert refused(tmp_path / "deep.jsonl").what == "this line is no JSON"
     (tmp_path / "link.jsonl").mkdir()
     assert refused(tmp_path / "link.jsonl").where == f"{tmp_path}/link.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "do"),
+    [
+        ("none.jsonl", None, "that is there"),
+        ("empty.jsonl", b"", "give one problem a line"),
+        ("torn.jsonl", b'{"question"', "give one problem a line"),
+        ("a.csv", b"question,answer", "write them as JSONL"),
+        ("bad.parquet", b"PAR1", "look at the file"),
+    ],
+)
+def test_a_bad_file_of_problems_has_a_remedy(
+    tmp_path: Path, name: str, content: bytes | None, do: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert do in refused(tmp_path / name).do
 
 
 def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
@@ -247,8 +266,9 @@ def test_half_of_aime2025_is_not_scored_as_the_whole(tmp_path: Path) -> None:
 
 def test_a_set_that_is_not_known_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="there is no set aime1899") as caught:
-        known("aime1899", tmp_path)
+        problems.refuse_unknown("aime1899")
     assert caught.value.why == "the known ones are: aime2025"
+    assert "--data FILE" in caught.value.do
     with pytest.raises(Problem, match="the problems of aime2025 are not there") as caught:
         known("aime2025", tmp_path)
     assert caught.value.where == str(tmp_path)

@@ -240,7 +240,8 @@ def test_a_set_that_can_name_neither_job_nor_folder(
     model = converted(tmp_path / "Beam")
     at = (str(model), "--profile=demo", f"--data={tmp_path}/mine.jsonl")
     said = refuses(fake, "evaluate", *at, f"--set={name}")
-    assert said.what == f"{name!r} cannot name a set of problems"
+    assert said.what == f"--set {name!r} cannot name a set of problems"
+    assert "1 to 64 of A-Z a-z 0-9 . _ -" in str(said.why)
 
 
 def test_responses_that_cannot_be_gone_on_with_are_known_before_the_queue(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import fakeslurm
@@ -14,13 +15,14 @@ from test_checkpoint import demo
 from test_job import SITE, request
 from test_prepare import MORE
 
-from beam_slurm import ending, runs, slurm
+from beam_slurm import checks, ending, posttraining, runs, slurm
 from beam_slurm.cli import cli, submit
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import followers
 from beam_slurm.node.followers import Follower
-from beam_slurm.posttraining import source, then
+from beam_slurm.posttraining import evaluating, source, then
+from beam_slurm.posttraining.evaluating import Settings
 from beam_slurm.posttraining.then import Chain
 from beam_slurm.report import overview, text
 from beam_slurm.report.facts import gather
@@ -60,6 +62,23 @@ def steps(request: JobRequest, every: int | None) -> list[int]:
 )
 def test_what_is_asked_for(text: str, chain: Chain) -> None:
     assert then.parse(text) == chain
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("evaluate,convert", "in this order: convert,evaluate:every N,report"),
+        ("convert:every 20,evaluate", "in this order"),
+        ("convert,evaluate:every 0", "a whole number of training steps, at least 1"),
+        ("convert:every", "a whole number of training steps, at least 1"),
+        (":every 2x", "a whole number of training steps, at least 1"),
+    ],
+)
+def test_why_it_is_no_chain(text: str, why: str) -> None:
+    with pytest.raises(BeamSlurmError, match="is no chain") as caught:
+        then.parse(text)
+    assert why in str(caught.value.why)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +182,9 @@ def test_skyrl_exports_what_its_adapters_alone_cannot_give(profile: str) -> None
     assert "--merge-lora" not in task.words
     assert first.waits == Follower("", 20, exported % 20)
     said = then.doubts(run, then.plan(run, chain))
-    assert "exports the whole model 3 times, 1.0 TB each" in said[0]
+    assert "exports the whole model 3 times, 1.0 TB each, into" in said[0]
+    once = then.doubts(run, then.plan(run, Chain(False, None, False)))
+    assert "exports the whole model once, 1.0 TB, into" in once[0]
     with pytest.raises(BeamSlurmError, match="say the same thing"):
         then.exporting(asked(profile, overrides=("trainer.hf_save_interval=5",)), chain)
 
@@ -190,11 +211,57 @@ def test_an_adapter_is_merged_if_it_is_to_be_scored(tmp_path: Path) -> None:
         assert ("--merge-lora" in task.words) is evaluate
 
 
+@pytest.mark.parametrize(
+    ("profile", "settings", "warned"),
+    [
+        ("b300-colocated", (), True),
+        ("b300-colocated", ("site.images.evaluate=vllm:beam",), False),
+        ("b300-colocated", ("site.container=bare",), False),
+        ("h200-async", (), False),  # vLLM generates there
+        ("b200-bf16", (), False),
+        ("demo", (), False),
+    ],
+)
+def test_an_image_that_may_have_no_vllm_is_doubted_before_the_run(
+    tmp_path: Path, profile: str, settings: tuple[str, ...], warned: bool
+) -> None:
+    data = tmp_path / "mine.jsonl"
+    data.write_text('{"question": "1+1", "answer": "2"}\n')
+    run = asked(profile, "recipe.checkpoint.enabled=true", *settings)
+    link = then.plan(run, Chain(False, None, False))[0]
+    at = source.to_come(run, run.profile.recipe.steps)
+    scored = posttraining.request(at, evaluating.task(at, Settings("mine", data), None))
+    links = [replace(link, requests=(*link.requests, scored))]
+    said = [doubt for doubt in then.doubts(run, links) if "site.images.evaluate" in doubt]
+    assert bool(said) is warned
+    by_hand = checks.engineless(scored)
+    assert bool(by_hand) is warned
+    # The record of a run that was submitted has its own site.
+    assert all("FOLDER --profile NAME" not in doubt for doubt in said)
+    assert not warned or "FOLDER --profile NAME" in str(by_hand)
+    assert checks.engineless(links[0].requests[0]) is None
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_problems_that_are_not_prepared_have_a_remedy_that_the_command_knows(
+    tmp_path: Path, prepared: bool
+) -> None:
+    site = {**MORE, "site.paths.datasets": str(tmp_path) if prepared else "null"}
+    run = request("miles-lora", *(f"{key}={value}" for key, value in site.items()))
+    with pytest.raises(BeamSlurmError) as caught:
+        then.plan(run, Chain(True, None, False))
+    remedy = str(caught.value.remedy)
+    assert prepared or str(caught.value.why) == "the site file does not say site.paths.datasets"
+    assert "beam-slurm prepare brings them" in remedy
+    assert "--then convert alone" in remedy
+
+
 def test_a_report_is_drawn_by_who_waits() -> None:
-    result = call("submit", "--profile=demo", "--then=convert,evaluate,report")
-    assert result.exit_code == 2
-    assert "needs --wait" in result.output
-    assert "beam-slurm report RUN" in result.output
+    for more in ((), ("--dry-run",)):
+        with pytest.raises(BeamSlurmError, match="needs --wait") as caught:
+            call("submit", "--profile=demo", "--then=convert,evaluate,report", *more)
+        assert caught.value.why
+        assert "beam-slurm report RUN" in str(caught.value.remedy)
 
 
 # The controller takes ROOM jobs, and writes down behind which one each is to wait.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from beam_slurm import pack
-from beam_slurm.node import address, drive, events, fit, ports, processes, raylog
+from beam_slurm.node import address, drive, events, fit, gcs, ports, processes, raylog
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,22 @@ def test_the_gate_wants_exactly_what_was_asked_for() -> None:
         drive.difference(["a"], 2, {"a": 2, "x": 2})
     with pytest.raises(drive.NotUp, match="Ray has 3 GPUs, the job 4: a 1, b 2"):
         drive.difference(["a", "b"], 4, {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("joined", "said"),
+    [({"a": 1.0}, "Ray is up: 1 node, 1 GPU, "), ({"a": 2.0, "b": 2.0}, "2 nodes, 4 GPUs, ")],
+)
+def test_who_is_in_ray_is_counted_for_people(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    joined: dict[str, float],
+    said: str,
+) -> None:
+    monkeypatch.setattr(gcs, "connect", lambda seconds: None)
+    monkeypatch.setattr(gcs, "alive", lambda client: joined)
+    drive.gate([*joined], int(sum(joined.values())), 1.0)
+    assert said in capfd.readouterr().err
 
 
 def test_daemons_that_fork_twice_are_found_and_ended(tmp_path: Path) -> None:

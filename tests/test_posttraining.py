@@ -116,6 +116,45 @@ def test_what_is_not_whole_is_refused_before_any_job(root: Path, trained: Traine
     assert "training_info.json" in (caught.value.why or "")
     assert sorted(root.iterdir()) == [run.path]
 
+    assert "of another step: there are 20" in (caught.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "what", "remedy"),
+    [
+        (None, (), "there is no folder", "correct the path"),
+        ("", (), "this is no checkpoint, and holds none", "name step_000020 or the folder"),
+        ("config.json", (), "is a Hugging Face folder already", "--to megatron"),
+        ("step_000020", (), "there is no whole checkpoint", "wait until one is saved"),
+        (None, ("--to=megatron",), "there is no such folder", "a Hugging Face folder: config.json"),
+        ("", ("--to=megatron",), "holds no weights", "a Hugging Face folder: config.json"),
+    ],
+)
+def test_a_folder_that_is_no_checkpoint(
+    tmp_path: Path, make: str | None, words: tuple[str, ...], what: str, remedy: str
+) -> None:
+    folder = tmp_path / "step"
+    if make is not None:
+        folder.mkdir()
+    if make == "config.json":
+        (folder / make).write_text("{}")
+    elif make:
+        (folder / make).mkdir()
+    with pytest.raises(BeamSlurmError, match=what) as caught:
+        call("convert", str(folder), "--profile=demo", *words)
+    assert remedy in str(caught.value.remedy)
+    assert f"{caught.value.where}: {caught.value.what}".count(str(folder)) == 1
+
+
+def test_a_folder_that_is_not_there_is_no_run(root: Path, trained: Trained) -> None:  # noqa: F811
+    for words in (("convert", "/nowhere/x"), ("evaluate", "/nowhere/x", "--set=mine")):
+        with pytest.raises(BeamSlurmError, match="there is no folder /nowhere/x"):
+            call(*words, "--runs", str(root))
+        with pytest.raises(BeamSlurmError, match="there is no folder /nowhere/x"):
+            call(*words, "--profile=demo", "--runs", str(root))
+    run = trained(20)
+    assert call("convert", f"{run.id}/", "--dry-run", "--runs", str(root)).exit_code == 0
+
 
 def test_an_output_that_holds_something_is_refused(root: Path, trained: Trained) -> None:  # noqa: F811
     run = trained(20)
@@ -281,6 +320,7 @@ def test_a_node_that_cannot_hold_the_model_is_refused_before_any_job(
     words = [f"--set=site.paths.{name}=/shared" for name in ("skyrl", "datasets", "outputs")]
     words += [f"--set=site.paths.models={models}", "--set=site.images.skyrl=skyrl:beam"]
     words += ["--set=site.container=docker", "--set=site.paths.scratch=/scratch"]
+    words += ["-o", str(tmp_path / "hf")]
     at = ("convert", str(step), "--profile=b200-bf16", "--runs", str(root), "--dry-run", *words)
     whole = sum(each.nbytes for each in demo_model.build_policy(1, CPU).state_dict().values())
     # So much is asked of the node, too: others may hold memory there.

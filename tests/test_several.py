@@ -158,7 +158,15 @@ def test_all_steps_and_folders_beside_runs(tmp_path: Path, fake: Fake, trained: 
     other = converted(tmp_path / "Beam")
     root = tmp_path / "others"
     more = (str(other), "--profile=demo", "-o", "scores")
-    assert "scores is not there" in refused(tmp_path, fake, run.id, *more).what
+    for words in (more, (*more, "--dry-run")):
+        said = refused(tmp_path, fake, run.id, *words)
+        assert "scores is not there" in said.what
+        assert "make it, or leave out -o" in str(said.remedy)
+    alone = (str(other), "--profile=demo", "-o", "nowhere/scores")
+    for words in (alone, (*alone, "--dry-run")):
+        said = refused(tmp_path, fake, *words)
+        assert said.what == f"{tmp_path}/nowhere is not there"
+        assert "give another folder with -o" in str(said.remedy)
     (tmp_path / "scores").mkdir()
     call("evaluate", str(run.path), *more, "--runs", str(root), *ASKED)
     (path,) = runs.sweeps(root)
@@ -213,10 +221,24 @@ def test_what_names_no_checkpoint(tmp_path: Path, fake: Fake, trained: Trained) 
     assert f"--profile is for a folder, and {run.id} is none" in said.what
     said = refused(tmp_path, fake, run.id, other, "--profile=demo", "--step=all")
     assert f"{other} is one checkpoint" in said.what
+    assert "runs and folders in two commands" in str(said.remedy)
     for steps in (("--step=2", "--step=all"), ("--step=-2",), ("--step=two",)):
         result = call("evaluate", run.id, *steps, *ASKED)
         assert result.exit_code == 2
         assert "a number of training steps, or once: all" in result.output
+
+
+@pytest.mark.parametrize("name", ["mine", "aime2025"])
+def test_a_set_that_the_demo_has_not(
+    tmp_path: Path, fake: Fake, trained: Trained, name: str
+) -> None:
+    run = trained("first-1a2b3c", 2)
+    with pytest.raises(BeamSlurmError) as caught:
+        call("evaluate", run.id, f"--set={name}")
+    said = caught.value
+    assert (said.what, said.why) == (f"there is no set {name}", "the known ones are: held-out")
+    assert "--data FILE" in str(said.remedy)
+    assert said.where is None
 
 
 def test_every_model_is_looked_at_before_any_is_submitted(

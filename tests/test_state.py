@@ -411,6 +411,18 @@ def test_the_job_that_counts(
         runs.find("1", tmp_path)
 
 
+def test_a_run_by_its_folder_and_what_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BeamSlurmError, match="there is no run 'demo'") as caught:
+        runs.find("demo", tmp_path)
+    assert "beam-slurm submit" in str(caught.value.remedy)
+    run = folders.make(tmp_path)
+    assert runs.find(f"{run.id}/", tmp_path) == runs.find(f"{run.path}/", tmp_path) == run
+    with pytest.raises(BeamSlurmError) as caught:
+        runs.find("/nowhere/x/", tmp_path)
+    assert caught.value.what == "there is no folder /nowhere/x"
+    assert "a run by its id" in str(caught.value.remedy)
+
+
 def test_attempts_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     run = folders.make(tmp_path)
     for number in (10, 9, 0):

@@ -33,7 +33,7 @@ class Kind(Enum):
 # A file a rank in the trainer's own names: only the same ranks can put them together.
 SKYRL_EXPORTS = (
     "let SkyRL export, as submit --then convert does by itself: resume the run for one step more "
-    "with trainer.hf_save_interval=1, then convert EXPORT_PATH/global_step_N"
+    "with trainer.hf_save_interval=1; EXPORT_PATH/global_step_N/policy is a Hugging Face folder"
 )
 RANK_FILES = (
     (r"adapter_tp\d+_.*\.pt", "SkyRL's LoRA adapter, a file a rank", SKYRL_EXPORTS),
@@ -93,25 +93,23 @@ LAYOUTS = {
 }
 
 
-def find(framework: str, checkpoint: Path) -> Source:
+def find(framework: str, checkpoint: Path, wanted: str = "") -> Source:
     """The weights of a checkpoint, proved to be whole as far as names and sizes tell.
 
     Args:
         framework: a key of LAYOUTS.
         checkpoint: one checkpoint's folder (step_20), or one with the weights themselves: what the
             framework has exported, or an earlier conversion.
+        wanted: what is to be given instead of one that cannot be used; left out, a checkpoint.
 
     Raises:
         Problem: there are none, they are not whole, or in a form that cannot be converted.
     """
     layout = LAYOUTS[framework]
+    wanted = wanted or f"one checkpoint of {framework}: a folder such as {_example(layout)}"
     try:
         if not checkpoint.is_dir():
-            raise Problem(
-                "there is no such checkpoint",
-                where=str(checkpoint),
-                do=f"give one of {framework}: a folder such as {_example(layout)}",
-            )
+            raise Problem("there is no such folder", where=str(checkpoint), do=f"give {wanted}")
         for place in (*layout.places, ""):
             for path in sorted(checkpoint.glob(place)) if place else [checkpoint]:
                 kind = _kind(path)
@@ -123,10 +121,10 @@ def find(framework: str, checkpoint: Path) -> Source:
             "the checkpoint cannot be read", where=str(checkpoint), why=str(error)
         ) from None
     raise Problem(
-        "the checkpoint holds no weights that can be converted",
+        "it holds no weights that can be converted",
         where=str(checkpoint),
         why="looked for in " + ", ".join([*layout.places, "the folder itself"]),
-        do=f"give one checkpoint of {framework}: a folder such as {_example(layout)}",
+        do=f"give {wanted}",
     )
 
 

@@ -20,7 +20,6 @@ from beam_slurm.after import (
     demo,
     folder,
     fsdp,
-    headers,
     lora,
     megatron,
     output,
@@ -29,6 +28,8 @@ from beam_slurm.after.architecture import Tensor
 from beam_slurm.after.checkpoints import ADAPTERS, Kind, Source
 from beam_slurm.after.errors import Problem, few
 from beam_slurm.after.shards import bytes_of
+
+FOLDER = "a Hugging Face folder: config.json and tokenizer beside the weights"
 
 DEMO_BYTES = 10_000_000  # more than its checkpoint and its tokenizer take
 
@@ -124,7 +125,8 @@ def check(asked: Request) -> Conversion:
         Problem: the checkpoint is not whole, is in no form that can be converted or of another
             architecture; the base is no model of Beam; the output folder is in use or has no room.
     """
-    source = checkpoints.find(asked.framework, asked.checkpoint)
+    back = asked.to == "megatron"
+    source = checkpoints.find(asked.framework, asked.checkpoint, FOLDER if back else "")
     if asked.merge and source.kind not in ADAPTERS:
         raise Problem(
             "there is no adapter to merge",
@@ -132,7 +134,7 @@ def check(asked: Request) -> Conversion:
             why=f"it holds {source.kind.value}",
             do="leave --merge-lora out",
         )
-    if asked.to == "megatron":
+    if back:
         return _check_back(asked, source)
     if source.kind is Kind.DEMO:
         return _room(Conversion(asked, source, {}, DEMO_BYTES))
@@ -264,16 +266,18 @@ def _wanted(model: Path) -> dict[str, Tensor]:
     Raises:
         Problem: its configuration cannot be read, or is not Beam's.
     """
-    path = model / "config.json"
+    path = model / folder.CONFIG
     try:
-        return architecture.tensors(headers.parse(path.read_bytes()))
-    except (OSError, ValueError) as error:
+        config = folder.json_object(path)
+    except Problem as problem:
         raise Problem(
             "this is no Hugging Face folder of a model",
             where=str(path),
-            why=str(error),
-            do="give the folder in which config.json and tokenizer lie beside the weights",
+            why=problem.what,
+            do=f"give {FOLDER}",
         ) from None
+    try:
+        return architecture.tensors(config)
     except Problem as problem:
         raise Problem(problem.what, where=str(path), why=problem.why, do=problem.do) from None
 

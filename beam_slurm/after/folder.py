@@ -52,7 +52,7 @@ def prove(folder: Path) -> list[str]:
     problems = [problem for name in TOKENIZER for problem in _unread(folder / name)]
     weights = _weights(folder)
     try:
-        config = _object(folder / CONFIG)
+        config = json_object(folder / CONFIG)
         wanted = architecture.tensors(config)
         ordinary = architecture.dtype(config)
     except Problem as problem:
@@ -74,7 +74,7 @@ def shards(folder: Path) -> dict[str, set[str]]:
         if not (folder / SINGLE).exists():
             raise Problem(f"neither it nor {SINGLE} is there", where=str(index))
         return {SINGLE: set()}
-    names = _object(index).get("weight_map")
+    names = json_object(index).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise Problem("it has no weight_map", where=str(index))
     found: dict[str, set[str]] = {}
@@ -159,13 +159,18 @@ def _differences(wanted: dict[str, Tensor], weights: _Weights, ordinary: str) ->
 def _unread(path: Path) -> list[str]:
     """Why a JSON file cannot be used, as a list of at most one sentence."""
     try:
-        _object(path)
+        json_object(path)
     except Problem as problem:
         return [f"{path.name}: {problem.what}"]
     return []
 
 
-def _object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
+    """What a JSON file holds.
+
+    Raises:
+        Problem: it is not there, cannot be read, or holds something else.
+    """
     try:
         return headers.parse(path.read_bytes())
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import Any
 
 from beam_slurm.after import headers
 from beam_slurm.after.errors import Problem, few
-from beam_slurm.after.folder import shards
+from beam_slurm.after.folder import CONFIG, json_object, shards
 from beam_slurm.after.hashes import SUMS
 
 
@@ -45,13 +45,13 @@ def look(folder: Path) -> Model:
         Problem: config.json or a file of weights is missing, or cut off.
     """
     try:
-        config = headers.parse((folder / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
+        config = json_object(folder / CONFIG)
+    except Problem as problem:
         raise Problem(
             "this is no Hugging Face folder",
-            where=str(folder / "config.json"),
-            why=str(error),
-            do="convert the checkpoint first: beam-slurm convert",
+            where=problem.where,
+            why=problem.what if folder.is_dir() else f"{folder} is no folder that is there",
+            do="give the folder of a model; a checkpoint is made one by beam-slurm convert RUN",
         ) from None
     try:
         names = sorted(shards(folder))

@@ -39,11 +39,14 @@ def check(output: Path, need: int) -> None:
     """
     try:
         _check_unused(output)
+        refuse_unwritable(output)
         have = _free(output) + _written(part_of(output))
     except OSError as error:
         raise Problem(
             "the output folder cannot be used", where=str(output), why=str(error)
         ) from None
+    if have < need and not shutil.disk_usage(_there(output)).total:  # /proc and its like
+        raise _unmade(output, f"{_there(output)} is on no disk")
     if have < need:
         raise Problem(
             "there is not enough space for the conversion",
@@ -51,6 +54,28 @@ def check(output: Path, need: int) -> None:
             why=f"it needs {need / 1e9:,.1f} GB, and {have / 1e9:,.1f} GB are free",
             do="free space, or give a folder elsewhere with -o",
         )
+
+
+def refuse_unwritable(output: Path) -> None:
+    """Raise if this user cannot make a file or folder where the output is to be.
+
+    Raises:
+        Problem: the folder that is there may not be written, or is a file.
+    """
+    there = _there(output.absolute().parent)
+    if not there.is_dir():
+        raise _unmade(output, f"{there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _unmade(output, f"you may not write into {there}")
+
+
+def _unmade(output: Path, why: str) -> Problem:
+    return Problem(
+        "the output cannot be written",
+        where=str(output),
+        why=why,
+        do="give a folder elsewhere with -o",
+    )
 
 
 def _check_unused(output: Path) -> None:
@@ -209,9 +234,14 @@ def _remove(path: Path) -> None:
 
 
 def _free(path: Path) -> int:
+    return shutil.disk_usage(_there(path)).free
+
+
+def _there(path: Path) -> Path:
+    """The path, or the first above it that is there."""
     while not path.exists():
         path = path.parent
-    return shutil.disk_usage(path).free
+    return path
 
 
 def _written(part: Path) -> int:

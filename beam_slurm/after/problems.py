@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ INSTRUCTION = r"Please reason step by step, and put your final answer within \bo
 
 PROMPTS = ("question", "problem", "prompt")
 ANSWERS = ("answer", "label", "reward_model.ground_truth", "reward_spec.ground_truth")
+# What to do about a bad one.
+MEND = "add what is missing, or take the problem out"
+EACH = 'give one problem a line, such as {"question": "1+1", "answer": "2"}'
+
 IDS = ("id", "problem_id", "problem_idx", "index", "extra_info.index")
 
 # DAPO's words about the form of an answer; of the first line there are two wordings, with a box
@@ -66,18 +70,30 @@ COMMON = "aime2025"  # all published recipes score themselves on it, each in its
 SETS = {COMMON: Known(30, (SNAPSHOT, "aime-2025-cleaned.parquet", "aime-2025/aime-2025.jsonl"))}
 
 
-def known(name: str, folder: Path) -> Path:
-    """Where a published set lies below a framework's datasets folder; for ``read``.
+OWN = "give a file of your own with --data FILE"
 
-    Raises:
-        Problem: no such set, or it is at none of its places.
-    """
-    if name not in SETS:
+
+def refuse_unknown(name: str, sets: Iterable[str] = SETS, otherwise: str = OWN) -> None:
+    """Raise for a set that is none of ``sets``; ``otherwise``: what can be done about it."""
+    if name not in sets:
         raise Problem(
             f"there is no set {name}",
-            why=f"the known ones are: {', '.join(SETS)}",
-            do="give a file of your own with --data FILE",
+            why=f"the known ones are: {', '.join(sets)}",
+            do=otherwise,
         )
+
+
+def known(name: str, folder: Path, otherwise: str = OWN) -> Path:
+    """Where a published set lies below a framework's datasets folder; for ``read``.
+
+    Args:
+        name: a key of SETS.
+        folder: that of the framework.
+        otherwise: what can be done but to bring the set.
+
+    Raises:
+        Problem: it is at none of its places.
+    """
     for place in SETS[name].places:
         found = folder / place
         if place == SNAPSHOT and found.is_dir():
@@ -88,7 +104,7 @@ def known(name: str, folder: Path) -> Path:
         f"the problems of {name} are not there",
         where=str(folder),
         why=f"none of these is in it: {', '.join(SETS[name].places)}",
-        do="beam-slurm prepare brings them; or give a file with --data FILE",
+        do=f"beam-slurm prepare brings them; or {otherwise}",
     )
 
 
@@ -119,13 +135,13 @@ def read(path: Path, name: str = "") -> list[Question]:
             seen[key] = where
         questions.append(question)
     if not questions:
-        raise Problem("there are no problems in it", where=str(path))
+        raise Problem("there are no problems in it", where=str(path), do=EACH)
     if name in SETS and len(questions) != SETS[name].size:
         raise Problem(
             f"this is not the whole of {name}",
             where=str(path),
             why=f"it has {len(questions)} problems; {name} has {SETS[name].size}",
-            do="bring the set again, or name it with --data FILE alone",
+            do="bring it again with beam-slurm prepare; problems of your own: another --set NAME",
         )
     return questions
 
@@ -158,17 +174,20 @@ def _question(row: dict[str, Any], where: str, fallback: str) -> Question:
     prompt = _text(_first(row, PROMPTS, "question", where), where)
     bare = _bare(prompt)
     if not bare:
-        raise Problem("the question is empty", where=where)
+        raise Problem("the question is empty", where=where, do=MEND)
     answer = _first(row, ANSWERS, "answer", where)
     # JSON has no integers that are not numbers too, and AIME's answers are such.
     readable = isinstance(answer, str | int | float) and not isinstance(answer, bool)
     if not readable or (isinstance(answer, float) and not math.isfinite(answer)):
         raise Problem(
-            "the answer is neither text nor a number", where=where, why=f"it is {answer!r:.80}"
+            "the answer is neither text nor a number",
+            where=where,
+            why=f"it is {answer!r:.80}",
+            do="give one answer, as text or number, or take the problem out",
         )
     text = str(int(answer) if isinstance(answer, float) and answer.is_integer() else answer).strip()
     if not text:
-        raise Problem("the answer is empty", where=where)
+        raise Problem("the answer is empty", where=where, do=MEND)
     # Somebody's own set may ask for the box in words of its own.
     asked = bare if r"\boxed" in bare else f"{bare}\n\n{INSTRUCTION}"
     given = next((at for name in IDS if (at := _field(row, name)) is not None), fallback)
@@ -209,6 +228,7 @@ def _first(row: dict[str, Any], names: tuple[str, ...], what: str, where: str) -
         f"the problem has no {what}",
         where=where,
         why=f"it has {', '.join(row) or 'nothing'}; looked for {', '.join(names)}",
+        do=MEND,
     )
 
 
@@ -227,13 +247,19 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for number, row in rows:
             where = f"{file}:{number}"
             if not isinstance(row, dict):
-                raise Problem("this is no JSON object", where=where, why=f"it is {row!r:.80}")
+                raise Problem(
+                    "this is no JSON object", where=where, why=f"it is {row!r:.80}", do=EACH
+                )
             yield where, f"{file.stem}:{number}", row
 
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise Problem("the problems are not there", where=str(path))
+        raise Problem(
+            "the problems are not there",
+            where=str(path),
+            do="name a file, or a folder of files, that is there",
+        )
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     found = [file for file in files if file.suffix in {".jsonl", ".parquet"}]
     if not found:
@@ -241,6 +267,7 @@ def _files(path: Path) -> list[Path]:
             "there are no problems that can be read",
             where=str(path),
             why="problems are in files that end in .jsonl or .parquet",
+            do="write them as JSONL, or give the file the name of what it holds",
         )
     return found
 
@@ -254,7 +281,9 @@ def _jsonl(path: Path) -> Iterator[tuple[int, object]]:
                         yield number, json.loads(line.decode())
                     except (ValueError, RecursionError) as error:
                         where = f"{path}:{number}"
-                        raise Problem("this line is no JSON", where=where, why=str(error)) from None
+                        raise Problem(
+                            "this line is no JSON", where=where, why=str(error), do=EACH
+                        ) from None
     except OSError as error:
         raise _unread(path, error) from None
 
@@ -286,4 +315,9 @@ def _snapshot(cache: Path) -> Path:
 
 
 def _unread(path: Path, error: Exception) -> Problem:
-    return Problem("the problems cannot be read", where=str(path), why=str(error))
+    return Problem(
+        "the problems cannot be read",
+        where=str(path),
+        why=str(error),
+        do="look at the file: may you read it, and was it copied as a whole?",
+    )

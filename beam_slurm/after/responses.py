@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from beam_slurm.after import output
 from beam_slurm.after.errors import Problem
 from beam_slurm.after.problems import Question
 
@@ -135,6 +136,7 @@ def check(path: Path, known: Mapping[str, Any]) -> None:
             where=str(there),
             do="give another one with -o",
         )
+    output.refuse_unwritable(path)
     if path.exists() and path.stat().st_size:
         found, responses = read(path)
         if responses:

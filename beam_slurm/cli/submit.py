@@ -24,7 +24,7 @@ Examples:
   beam-slurm submit --profile b300-colocated --dry-run | sbatch --test-only
   beam-slurm submit --profile b300-colocated --steps 50 --save-every 10 --wait
   beam-slurm submit --profile b300-colocated --mail-type END,FAIL
-  beam-slurm submit --profile b300-colocated --then convert,evaluate,report --wait
+  beam-slurm submit --profile b300-colocated --save-every 10 --then convert,evaluate,report --wait
   beam-slurm submit --profile b300-colocated --save-every 10 --then "convert,evaluate:every 20"
   beam-slurm submit --profile b200-bf16 --output-dir first --resume --steps 100
   beam-slurm submit --profile b300-colocated -- policy.optimizer.kwargs.lr=2e-6
@@ -78,7 +78,7 @@ def submit(
         from beam_slurm.posttraining import then
 
         chain = then.parse(following)
-        if chain.report and not dry_run:
+        if chain.report:
             _check_drawing(wait)
     stray = overrides[: len(overrides) - click.get_current_context().meta["behind"]]
     if stray:
@@ -119,10 +119,12 @@ def offer(
     """
     import os
 
+    from beam_slurm import checks
     from beam_slurm.errors import BeamSlurmError
 
     if as_json and dry_run:
         raise click.UsageError("--json tells of a run, and --dry-run makes none")
+    checks.output(request)
     fits = bool(request.task) or _check_plan(request.profile, stop=not (dry_run or force))
     remark(request)
     if dry_run:
@@ -149,7 +151,8 @@ def remark(*requests: JobRequest) -> None:
     """Say what of this shell and of their profiles these requests make no use of, each once."""
     from beam_slurm import checks
 
-    found = [check(request) for request in requests for check in (checks.unused, checks.mailless)]
+    known = (checks.unused, checks.mailless, checks.engineless)
+    found = [check(request) for request in requests for check in known]
     for said in dict.fromkeys(found):
         _warn(said)
 
@@ -194,9 +197,10 @@ def _check_drawing(wait: bool) -> None:
     from beam_slurm.errors import BeamSlurmError
 
     if not wait:
-        raise click.UsageError(
-            "report at the end of --then needs --wait: the command that waits draws it; "
-            "later, beam-slurm report RUN does"
+        raise BeamSlurmError(
+            "report at the end of --then needs --wait",
+            why="it is drawn by the command that waits for the end",
+            remedy="add --wait; or leave out report, and beam-slurm report RUN draws it later",
         )
     if find_spec("matplotlib") is None:
         raise BeamSlurmError(

@@ -84,8 +84,12 @@ def gate(nodes: List[str], gpus: int, seconds: float) -> None:
                 since = round(began, 3)
                 events.tell(events.make("ray-up", nodes=len(nodes), gpus=gpus, since=since))
                 events.say(
-                    "Ray is up: %d nodes, %d GPUs, %.1f s after this step began"
-                    % (len(nodes), gpus, time.time() - began)
+                    "Ray is up: %d node%s, %d GPU%s, %.1f s after this step began"
+                    % (
+                        *(len(nodes), "s" * (len(nodes) != 1)),
+                        *(gpus, "s" * (gpus != 1)),
+                        time.time() - began,
+                    )
                 )
                 return
         if time.monotonic() > deadline:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from beam_slurm import frameworks, pack
 from beam_slurm.after import answers, evaluate, judge, model, problems, responses
-from beam_slurm.after.errors import Problem
+from beam_slurm.after.errors import Problem, few
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.frameworks import demo
 from beam_slurm.frameworks.launch import Missing
 from beam_slurm.posttraining.converting import facts, refusal
 from beam_slurm.posttraining.source import Source
-from beam_slurm.profiles import Resolved
 from beam_slurm.schema import NAME, Recipe
 from beam_slurm.task import Task
 
@@ -74,15 +73,16 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
     """
     if not NAME.fullmatch(settings.set):
         raise BeamSlurmError(
-            f"{settings.set!r} cannot name a set of problems",
-            why="job and folder are named after it: 1 to 64 of A-Z a-z 0-9 . _ -",
-            remedy="another --set NAME; the problems are those of --data FILE in any case",
+            f"--set {settings.set!r} cannot name a set of problems",
+            why="it is a name, after which job and folder are named: "
+            "1 to 64 of A-Z a-z 0-9 . _ - and nothing else",
+            remedy="another --set NAME; the problems are those of --data FILE, whatever its name",
         )
     target = (output or source.path.parent / f"{source.path.name}-{settings.set}").absolute()
     try:
         if source.there:
             _refuse_longer(settings.max_tokens, model.look(source.path))
-        data = settings.data or _prepared(source.resolved, settings.set)
+        data = settings.data or _prepared(source, settings.set)
         questions = problems.read(data, name=settings.set)
         packed = pack.math_verify()
         answers.refuse_unreadable(questions, str(data))
@@ -145,19 +145,27 @@ def _refuse_longer(max_tokens: int, found: model.Model) -> None:
         )
 
 
-def _prepared(resolved: Resolved, name: str) -> Path:
-    """Where ``prepare`` has put a published set for the profile's framework."""
-    if resolved.profile.framework.name == "demo":
-        return (demo.EXAMPLES / "grpo_digits").resolve() / f"{name}.jsonl"
+def _prepared(source: Source, name: str) -> Path:
+    """Where ``prepare`` has put a published set for the framework; the demo brings its own."""
+    # What is still to be trained is in a chain, whose command has no --data.
+    by_hand = "--then convert alone, and evaluate it by hand with --data FILE"
+    otherwise = problems.OWN if source.there else by_hand
+    if source.framework == "demo":
+        own = {
+            file.stem: file for file in (demo.EXAMPLES / "grpo_digits").resolve().glob("*.jsonl")
+        }
+        problems.refuse_unknown(name, own, otherwise)
+        return own[name]
+    problems.refuse_unknown(name, otherwise=otherwise)
     missing = Missing()
-    folder = frameworks.prepare(resolved, missing).datasets
+    folder = frameworks.prepare(source.resolved, missing).datasets
     if not folder or missing.items:
         raise Problem(
             f"nobody has said where the problems of {name} lie",
-            why="site.paths.datasets is not set" if missing.items else "the demo has none",
-            do="give a file with --data FILE",
+            why="the site file does not say " + few(key for key, _ in missing.items),
+            do=f"say it there, and beam-slurm prepare brings them; or {otherwise}",
         )
-    return problems.known(name, Path(folder))
+    return problems.known(name, Path(folder), otherwise)
 
 
 def _nodes(source: Source) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from beam_slurm import posttraining, profiles, runs, slurm
+from beam_slurm import checks, posttraining, profiles, runs, slurm
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.posttraining import evaluating, source
 from beam_slurm.posttraining.evaluating import Settings
@@ -41,6 +41,9 @@ def find(
         BeamSlurmError: one is not there, or nobody knows how it is launched.
     """
     folders = [name for name in names if _is_folder(name, root)]
+    for name in folders:
+        if not Path(name).is_dir():
+            raise runs.no_folder(name)
     if folders and resolved is None:
         raise BeamSlurmError(
             f"{folders[0]} is no run",
@@ -54,8 +57,9 @@ def find(
         )
     if folders and (steps is None or len(steps) > 1):
         raise BeamSlurmError(
-            f"{folders[0]} is one checkpoint, and --step names several",
-            remedy="name folders and runs in calls of their own",
+            f"{folders[0]} is one checkpoint: it has no steps to choose from",
+            why="--step all, or more than one --step, is for runs",
+            remedy="leave out --step, or name runs and folders in two commands",
         )
     found = []
     for name in names:
@@ -98,13 +102,20 @@ def plan(
         local: on this machine, without Slurm.
 
     Raises:
-        BeamSlurmError: a model or the problems are not whole, or two are one.
+        BeamSlurmError: a model or the problems are not whole, two are one, or ``output`` is not
+            there.
     """
     tasks = [
         evaluating.task(each, settings, output / label(each) if output else None)
         for each in sources
     ]
     _outputs_differ(sources, [task.output for task in tasks])
+    if output and checks.seen(output.absolute().parent) and not checks.seen(output):
+        raise BeamSlurmError(
+            f"{output} is not there",
+            why="-o of several checkpoints is a folder that is there: each gets its own in it",
+            remedy="make it, or leave out -o: responses and scores lie beside each model then",
+        )
     name = f"evaluate-{settings.set}"[:64]
     sweep = runs.new_id(name)
     planned = []

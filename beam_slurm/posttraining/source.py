@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beam_slurm import runs
+from beam_slurm.after.folder import CONFIG
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint
@@ -69,6 +70,8 @@ def find(
         BeamSlurmError: there is none, or it is not whole.
     """
     if resolved is not None:
+        if not Path(name).is_dir():
+            raise runs.no_folder(name)
         return _in_folder(resolved, Path(name).absolute(), step)
     if Path(name).is_dir() and not (Path(name) / runs.MANIFEST).is_file():
         raise BeamSlurmError(
@@ -80,20 +83,36 @@ def find(
     resolved = rerun.restored(Record(run), settings)
     if run.checkpoints is None or "task" in run.manifest:
         raise BeamSlurmError(f"{run.id} has saved no checkpoints")
-    path, found = _whole(resolved.profile.framework.name, run.checkpoints, step, run.id)
+    path, found = _whole(resolved.profile.framework.name, run.checkpoints, step, f" of {run.id}")
     return Source(resolved, path, run, found)
 
 
 def _in_folder(resolved: Resolved, path: Path, step: int | None) -> Source:
-    layout = checkpoint.LAYOUTS[resolved.profile.framework.name]
+    if (path / CONFIG).is_file():
+        raise BeamSlurmError(
+            f"{path} is a Hugging Face folder already",
+            remedy=f"beam-slurm evaluate {path} --profile {resolved.profile.name} scores it; "
+            "--to megatron converts it back",
+        )
+    framework = resolved.profile.framework.name
+    layout = checkpoint.LAYOUTS[framework]
     pattern = re.sub("%.*d", r"(\\d+)", layout.name)
     match = re.fullmatch(pattern, path.name)
     if match:
         found = int(match[1]) + 1 - layout.counts_from
         _refuse_other(step, found, str(path))
-        _refuse_damaged(resolved.profile.framework.name, path.parent, int(match[1]))
+        _refuse_damaged(framework, path.parent, int(match[1]))
         return Source(resolved, path, None, found)
-    whole, found = _whole(resolved.profile.framework.name, path, step, str(path))
+    if not checkpoint.numbered(framework, str(path)):
+        example = layout.name % 20
+        raise BeamSlurmError(
+            "this is no checkpoint, and holds none",
+            where=str(path),
+            why=f"those of {framework} are folders such as {example}",
+            remedy=f"name {example} or the folder that it lies in; if another framework has "
+            "written it, a --profile of that",
+        )
+    whole, found = _whole(framework, path, step)
     return Source(resolved, whole, None, found)
 
 
@@ -107,19 +126,19 @@ def _refuse_other(wanted: int | None, step: int | None, whose: str) -> None:
         )
 
 
-def _whole(framework: str, folder: Path, step: int | None, whose: str) -> tuple[Path, int]:
+def _whole(framework: str, folder: Path, step: int | None, whose: str = "") -> tuple[Path, int]:
     """(the checkpoint of a step or the newest one, its steps)."""
-    layout = checkpoint.LAYOUTS[framework]
     if step is None:
         found = checkpoint.latest(framework, str(folder))
         if found.path is None or found.step is None:
             raise BeamSlurmError(
-                f"there is no whole checkpoint of {whose}",
+                f"there is no whole checkpoint{whose}",
                 where=str(folder),
-                why="; ".join(found.problems) or None,
+                why="; ".join(found.problems) or "nothing has been saved there yet",
+                remedy="wait until one is saved, or name another run or folder",
             )
         return Path(found.path), found.step
-    number = step - 1 + layout.counts_from
+    number = step - 1 + checkpoint.LAYOUTS[framework].counts_from
     return _refuse_damaged(framework, folder, number), step
 
 
@@ -129,16 +148,24 @@ def _refuse_damaged(framework: str, folder: Path, number: int) -> Path:
     Raises:
         BeamSlurmError: it is not there, or not whole.
     """
+    layout = checkpoint.LAYOUTS[framework]
     there = checkpoint.numbered(framework, str(folder))
+    steps = ", ".join(str(at + 1 - layout.counts_from) for at in there if at != number)
     if number not in there:
-        known = ", ".join(map(str, there)) or "none"
         raise BeamSlurmError(
-            f"there is no checkpoint {checkpoint.LAYOUTS[framework].name % number}",
+            f"there is no checkpoint {layout.name % number}",
             where=str(folder),
-            remedy=f"there are {known}",
+            remedy=f"there are {steps or 'none'}",
         )
-    if damage := checkpoint.LAYOUTS[framework].damage(str(folder), there[number], number):
-        raise BeamSlurmError("the checkpoint is not whole", where=there[number], why=damage)
+    if damage := layout.damage(str(folder), there[number], number):
+        raise BeamSlurmError(
+            "the checkpoint is not whole",
+            where=there[number],
+            why=damage,
+            remedy=f"take that of another step: there are {steps}"
+            if steps
+            else "there is no other one: wait until one is saved, or name another run",
+        )
     return Path(there[number])
 
 

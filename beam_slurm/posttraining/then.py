@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from beam_slurm import posttraining, resume, runs, submit
+from beam_slurm import checks, posttraining, resume, runs, submit
 from beam_slurm.errors import BeamSlurmError
 from beam_slurm.job import JobRequest
 from beam_slurm.node import checkpoint, followers
@@ -28,6 +28,7 @@ from beam_slurm.runs import Run
 SHAPE = re.compile(
     r"convert(?P<evaluate>,evaluate)?(?P<early>:every (?P<every>[1-9]\d{0,8}))?(?P<report>,report)?"
 )
+EVERY = re.compile(r":every [1-9]\d{0,8}(,|$)")
 MOST = 50  # checkpoints of one chain: two jobs each, which count against the user's limit
 
 
@@ -67,11 +68,17 @@ def parse(text: str) -> Chain:
     Raises:
         BeamSlurmError: it is something else.
     """
-    found = SHAPE.fullmatch(",".join(word.strip() for word in text.split(",")))
+    words = ",".join(word.strip() for word in text.split(","))
+    found = SHAPE.fullmatch(words)
     if found is None:
+        why = "the one needs the other, in this order: convert,evaluate:every N,report"
+        if not words:
+            why = "it is empty"
+        elif ":" in words and not EVERY.search(words):
+            why = ":every N takes a whole number of training steps, at least 1"
         raise BeamSlurmError(
             f"--then {text!r} is no chain",
-            why="the one needs the other: convert, then evaluate, then report",
+            why=why,
             remedy='--then convert,evaluate, or with quotes --then "convert,evaluate:every 20"',
         )
     every = int(found["every"]) if found["every"] else None
@@ -173,11 +180,12 @@ def doubts(request: JobRequest, links: Sequence[Link]) -> list[str]:
     checkpoints, said = request.profile.recipe.checkpoint, []
     keep, saved = checkpoints.keep, checkpoints.every
     if request.launch.export:
-        count = "once" if len(links) == 1 else f"{len(links)} times"
+        size = f"{evaluating.BF16 / 1e12:.1f} TB"
+        count = f"once, {size}" if len(links) == 1 else f"{len(links)} times, {size} each"
         said.append(
-            f"for --then the run exports the whole model {count}, {evaluating.BF16 / 1e12:.1f} TB "
-            f"each, into {request.launch.export.folder}: its checkpoints hold adapters that only "
-            "the same ranks can read"
+            f"for --then the run exports the whole model {count}, into "
+            f"{request.launch.export.folder}: its checkpoints hold adapters that only the same "
+            "ranks can read"
         )
     elif keep and len(links) > 1:
         stays = saved if request.profile.framework.name == "nemo-rl" else keep * saved
@@ -186,6 +194,8 @@ def doubts(request: JobRequest, links: Sequence[Link]) -> list[str]:
             f"recipe.checkpoint.keep={keep} keeps {which}: a checkpoint may be deleted {stays} "
             "steps later, and a conversion that waits longer in the queue fails"
         )
+    if doubt := checks.engineless(links[0].requests[-1], recorded=False):
+        said.append(doubt)
     return said
 
 
