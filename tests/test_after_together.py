@@ -118,8 +118,14 @@ def test_a_dry_run_tells_of_what_would_follow(fake: Fake) -> None:  # noqa: F811
     done = call(*TRAIN, "--then=convert,evaluate:every 40", "--dry-run")
     told = [line for line in done.stderr.splitlines() if line.startswith("then ")]
     assert [line.rpartition("/")[2] for line in told] == [
-        *("step_000040 becomes a folder in Hugging Face's form", "step_40 is scored on held-out"),
-        *("step_000080 becomes a folder in Hugging Face's form", "step_80 is scored on held-out"),
+        *(
+            "step_000040 becomes a folder in Hugging Face's form",
+            "step_40 is scored on held-out: 1 response a problem, at most 3 tokens, temperature 0",
+        ),
+        *(
+            "step_000080 becomes a folder in Hugging Face's form",
+            "step_80 is scored on held-out: 1 response a problem, at most 3 tokens, temperature 0",
+        ),
     ]
     assert done.stdout.startswith("#!/bin/bash")
     assert not fake.submitted

@@ -382,7 +382,7 @@ def test_who_waits_stays_for_all_that_goes_on(
         folders.outcome(follower)
     assert submit._stay(run, behind, early=True, as_json=False, draw=False) == 3
     said = capsys.readouterr().out
-    assert [said.count(f"{follower.id}\n") for follower in behind] == [1, 1, 1, 1]
+    assert [said.splitlines().count(follower.id) for follower in behind] == [1, 1, 1, 1]
     assert said.count("cancelled") == 2
     assert submit._stay(run, behind, early=False, as_json=False, draw=False) == 3
     assert behind[0].id not in capsys.readouterr().out

@@ -44,6 +44,14 @@ class Settings:
     top_p: float = 1.0
     seed: int = 0
 
+    @property
+    def how(self) -> str:
+        """How often and how, in words."""
+        return (
+            f"{self.samples} response{'s' * (self.samples != 1)} a problem, at most "
+            f"{self.max_tokens:,} tokens, temperature {self.temperature:g}"
+        )
+
     @classmethod
     def of(cls, recipe: Recipe) -> Settings:
         """What is asked where nobody says: as published, but never more than the run trained on."""
@@ -104,7 +112,7 @@ def task(source: Source, settings: Settings, output: Path | None) -> Task:
     return Task(
         name="evaluate",
         label=settings.set,
-        about=f"{source.path} is scored on {settings.set}",
+        about=f"{source.path} is scored on {settings.set}: {settings.how}",
         nodes=nodes,
         reads={"--model": str(source.path)},
         words=(
