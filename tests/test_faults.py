@@ -242,6 +242,7 @@ def test_a_run_goes_on_from_its_last_checkpoint(faults: Faults, row: Row) -> Non
     faults.clean(run, row.but)
 
 
+@pytest.mark.exhaustive
 def test_a_hang_leaves_stack_dumps_of_every_node(faults: Faults) -> None:
     """Written before anything is ended, and Ray's logs after it."""
     run = faults.train(*WATCH, "--max-restarts", "0")
