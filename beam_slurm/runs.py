@@ -335,7 +335,7 @@ def sweeps(where: Path) -> list[Path]:
 def find(name: str | None, where: Path) -> Run:
     """A run by its folder, its id, the start of its id, or a job's id; None is the newest.
 
-    The newest is none of a sweep's, of which there are many at once.
+    The newest is none of a sweep's, of which there are many at once, and none that follows another.
     """
     name = name and (name.rstrip("/") or "/")  # as a shell completes a folder's name
     if name and (Path(name) / MANIFEST).is_file():
@@ -347,7 +347,7 @@ def find(name: str | None, where: Path) -> Run:
         )
     known = list(all_runs(where, points=bool(name)))
     if not name and known:
-        return known[0]
+        return next((run for run in known if "follows" not in run.manifest), known[0])
     if name:
         hits = [run for run in known if name in (run.id, run.manifest.get("job"))]
         hits = hits or [run for run in known if run.id.startswith(name)]

@@ -344,6 +344,13 @@ def test_what_was_released_goes_on_when_the_run_is_cancelled(
     assert "go on" not in ending.end(run)
 
 
+def test_the_newest_run_is_the_one_that_others_follow(tmp_path: Path) -> None:
+    run = chained(tmp_path)
+    for at, follower in enumerate(run.manifest["then"], 1):
+        Run(tmp_path / follower).record(created=(run.created or 0) + at)
+    assert runs.find(None, tmp_path).id == run.id
+
+
 def test_status_tells_of_each_with_its_step_and_score(
     tmp_path: Path, jobs: dict[str, slurm.Job]
 ) -> None:
